@@ -1,0 +1,32 @@
+"""Neural networks over algebras: torch.nn's layers with tuples for numbers.
+
+>>> import torch, algebranets as an
+>>> layer = an.nn.Linear(512, 512, algebra=an.M2R)  # a quarter of the parameters, half of the multiplies
+>>> layer(torch.randn(8, 512)).shape
+torch.Size([8, 512])
+"""
+
+from algebranets import algebra, nn, product
+from algebranets.algebra import CROSS, DUAL, M2C, M2R, M3R, M4R, Algebra, C, H, R, diagonal
+from algebranets.product import from_tuples, tuples
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "CROSS",
+    "DUAL",
+    "M2C",
+    "M2R",
+    "M3R",
+    "M4R",
+    "Algebra",
+    "C",
+    "H",
+    "R",
+    "algebra",
+    "diagonal",
+    "from_tuples",
+    "nn",
+    "product",
+    "tuples",
+]

@@ -1,0 +1,63 @@
+"""Algebras as values: tables, their properties, the paper's catalogue, and ways to make more."""
+
+from algebranets.algebra.blocks import Block
+from algebranets.algebra.catalogue import (
+    BIQUATERNIONS,
+    BIQUATERNIONS_IN_M2C,
+    CATALOGUE,
+    CROSS,
+    DUAL,
+    M2C,
+    M2R,
+    M3R,
+    M4R,
+    SPLIT_QUATERNIONS,
+    SPLIT_QUATERNIONS_IN_M2R,
+    C,
+    H,
+    R,
+    get,
+)
+from algebranets.algebra.constructors import (
+    cayley_dickson,
+    change_basis,
+    clifford,
+    cyclic,
+    diagonal,
+    direct_sum,
+    group_algebra,
+    matrix,
+    opposite,
+    tensor,
+)
+from algebranets.algebra.value import Algebra
+
+__all__ = [
+    "BIQUATERNIONS",
+    "BIQUATERNIONS_IN_M2C",
+    "CATALOGUE",
+    "CROSS",
+    "DUAL",
+    "M2C",
+    "M2R",
+    "M3R",
+    "M4R",
+    "SPLIT_QUATERNIONS",
+    "SPLIT_QUATERNIONS_IN_M2R",
+    "Algebra",
+    "Block",
+    "C",
+    "H",
+    "R",
+    "cayley_dickson",
+    "change_basis",
+    "clifford",
+    "cyclic",
+    "diagonal",
+    "direct_sum",
+    "get",
+    "group_algebra",
+    "matrix",
+    "opposite",
+    "tensor",
+]

@@ -1,0 +1,123 @@
+"""How left multiplication splits into blocks: L(w) = diag(rho_1(w) x m_1, rho_2(w) x m_2, ...), found exactly.
+
+For M2(R) it is two copies of one 2 x 2 block: the columns of a matrix never meet under left multiplication.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+#: One entry of a block: the weight components it sums, ``((component, coefficient), ...)``; empty for a zero.
+Entry = tuple[tuple[int, int], ...]
+Terms = tuple[tuple[int, int, int, int], ...]
+
+
+@dataclass(frozen=True)
+class Block:
+    """A square matrix of weight components, rho(w), that acts alike on each of ``copies`` (lists of components)."""
+
+    copies: tuple[tuple[int, ...], ...]
+    entries: tuple[tuple[Entry, ...], ...]
+
+    @property
+    def num_copies(self) -> int:
+        return len(self.copies)
+
+    @property
+    def size(self) -> int:
+        """Rows of rho(w)."""
+        return len(self.entries)
+
+    @cached_property
+    def has_signs(self) -> bool:
+        """Whether rho(w) holds the negative of a component."""
+        return any(c == -1 for row in self.entries for entry in row for _, c in entry)
+
+    @property
+    def dim(self) -> int:
+        """Components it covers, all copies together."""
+        return self.num_copies * self.size
+
+    @cached_property
+    def spans(self) -> tuple[tuple[slice, slice], ...]:
+        """``(rows, columns)`` such that outside of them rho(w) is always zero; one pair where it has no such zeros.
+
+        The dual numbers' [[a, 0], [b, a]] has two: its first row reads the first column only.
+        """
+        spans: list[tuple[slice, slice]] = []
+        for p, row in enumerate(self.entries):
+            filled = [q for q, entry in enumerate(row) if entry]
+            columns = slice(filled[0], filled[-1] + 1) if filled else slice(0, 0)
+            if spans and spans[-1][1] == columns:
+                spans[-1] = slice(spans[-1][0].start, p + 1), columns
+            else:
+                spans.append((slice(p, p + 1), columns))
+        return tuple(spans)
+
+    @property
+    def waste(self) -> float:
+        """The share of rho(w) that lies outside its `spans`."""
+        inside = sum((rows.stop - rows.start) * (cols.stop - cols.start) for rows, cols in self.spans)
+        return 1 - inside / self.size**2
+
+
+def find_blocks(dim: int, terms: Terms) -> tuple[Block, ...]:
+    """The blocks of left multiplication by the algebra whose table has these ``terms``."""
+    entry: dict[tuple[int, int], Entry] = defaultdict(tuple)
+    for i, j, k, c in terms:
+        entry[k, j] += ((i, c),)
+    found: list[tuple[list[tuple[int, ...]], tuple[tuple[Entry, ...], ...]]] = []
+    for members in _connected(dim, terms):
+        for copies, _ in found:
+            match = _match(copies[0], members, entry)
+            if match:
+                copies.append(match)
+                break
+        else:
+            found.append(([members], tuple(tuple(entry[k, j] for j in members) for k in members)))
+    return tuple(Block(tuple(copies), entries) for copies, entries in found)
+
+
+def _connected(dim: int, terms: Terms) -> list[tuple[int, ...]]:
+    """The components split into sets that left multiplication never mixes, in order of their first members."""
+    root = list(range(dim))
+
+    def find(k: int) -> int:
+        while root[k] != k:
+            k = root[k]
+        return k
+
+    for _, j, k, _ in terms:
+        a, b = sorted((find(j), find(k)))
+        root[b] = a
+    sets: dict[int, list[int]] = defaultdict(list)
+    for k in range(dim):
+        sets[find(k)].append(k)
+    return [tuple(members) for members in sets.values()]
+
+
+def _match(
+    pattern: tuple[int, ...], members: tuple[int, ...], entry: dict[tuple[int, int], Entry]
+) -> tuple[int, ...] | None:
+    """``members`` in an order in which left multiplication acts on them as it does on ``pattern``, if there is one."""
+    if len(pattern) != len(members):
+        return None
+
+    def extend(chosen: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+        if len(chosen) == len(pattern):
+            yield chosen
+            return
+        for candidate in members:
+            trial = (*chosen, candidate)
+            p = len(chosen)
+            if candidate not in chosen and all(
+                entry[pattern[p], pattern[q]] == entry[candidate, trial[q]]
+                and entry[pattern[q], pattern[p]] == entry[trial[q], candidate]
+                for q in range(p + 1)
+            ):
+                yield from extend(trial)
+
+    return next(extend(()), None)

@@ -1,0 +1,233 @@
+"""The `Algebra` value: a multiplication table, and everything that follows from it, in exact arithmetic.
+
+Indices: i, j, k = component of the weight (left factor), of the input (right factor), of the product.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from algebranets.algebra import table as tables
+from algebranets.algebra.blocks import Block, find_blocks
+from algebranets.algebra.exact import solve
+
+#: A combination of components: ``{component: coefficient}``, zeros left out.
+Combination = dict[int, int]
+
+
+@dataclass(frozen=True)
+class Algebra:
+    """An algebra: tuples of ``dim`` numbers and a bilinear product, given by a table of integers.
+
+    >>> dual = Algebra.parse('''
+    ...     dual | a  b
+    ...     -----+------
+    ...        a | a  b
+    ...        b | b  0
+    ... ''')
+    >>> dual.dim, dual.multiplies, dual.commutative, dual.unit
+    (2, 3, True, (1, 0))
+
+    It holds no tensors, compares and hashes by value, and can be pickled, copied and used as a key.
+    """
+
+    name: str
+    components: tuple[str, ...]
+    #: The non-zero entries of the table, sorted: ``(i, j, k, coefficient)`` says e_i . e_j has ``coefficient`` e_k.
+    terms: tuple[tuple[int, int, int, int], ...]
+
+    def __post_init__(self) -> None:
+        if not self.components:
+            raise ValueError(f"algebra {self.name!r} has no components: its table must have at least one row.")
+        dim = len(self.components)
+        for i, j, k, coefficient in self.terms:
+            if not (0 <= i < dim and 0 <= j < dim and 0 <= k < dim and coefficient):
+                raise ValueError(
+                    f"algebra {self.name!r}: term {(i, j, k, coefficient)} must be (i, j, k, non-zero integer) "
+                    f"with indices from 0 to {dim - 1}."
+                )
+        if list(self.terms) != sorted({t[:3]: t for t in self.terms}.values()):
+            raise ValueError(f"algebra {self.name!r}: terms must be sorted, each (i, j, k) at most once.")
+
+    # Ways in ---------------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def from_products(
+        cls,
+        name: str,
+        products: Mapping[tuple[int, int], Mapping[int, int]],
+        components: Iterable[str] | int,
+    ) -> Algebra:
+        """The algebra in which e_i . e_j is ``products[i, j]``; absent pairs give zero."""
+        labels = tables.labels(components) if isinstance(components, int) else tuple(components)
+        terms = sorted((i, j, k, c) for (i, j), out in products.items() for k, c in out.items() if c)
+        return cls(name, labels, tuple(terms))
+
+    @classmethod
+    def from_table(cls, table: Any, name: str | None = None) -> Algebra:
+        """An algebra from its multiplication table: pasted text, nested lists or a dict (see `algebra.table`).
+
+        >>> Algebra.from_table([["a", "b"], ["b", "-a"]], name="my C").commutative
+        True
+        """
+        parsed = tables.read(table)
+        chosen = name or parsed.name
+        if not chosen:
+            raise ValueError("the table has no name: write it in the upper left corner or pass name=...")
+        return cls.from_products(chosen, parsed.products, parsed.components)
+
+    @classmethod
+    def parse(cls, text: str, name: str | None = None) -> Algebra:
+        """An algebra from a table as the paper prints it, rows the left factor; LaTeX source works as well."""
+        return cls.from_table(text, name)
+
+    @classmethod
+    def load(cls, path: str | Path, name: str | None = None) -> Algebra:
+        """An algebra from a ``.toml``, ``.json`` or ``.txt`` file; without a name in it, it is named after the file."""
+        path = Path(path)
+        table = tables.load(path)
+        return cls.from_table(table, name or tables.read(table).name or path.stem)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data that `from_table` reads back: what a JSON or TOML file would hold."""
+        rows = [[self._cell(i, j) for j in range(self.dim)] for i in range(self.dim)]
+        return {"name": self.name, "components": list(self.components), "table": rows}
+
+    def table(self) -> str:
+        """The multiplication table as text, in the form `parse` reads."""
+        cells = [[self.name, *self.components]]
+        cells += [[label, *(self._cell(i, j) for j in range(self.dim))] for i, label in enumerate(self.components)]
+        first = max(len(row[0]) for row in cells)
+        rest = max(len(cell) for row in cells for cell in row[1:])
+        lines = [f"{row[0]:>{first}} | " + " ".join(f"{cell:>{rest}}" for cell in row[1:]) for row in cells]
+        return "\n".join([lines[0], "-" * (first + 1) + "+" + "-" * (len(lines[0]) - first - 2), *lines[1:]])
+
+    def _cell(self, i: int, j: int) -> str:
+        return tables.write_combination(self.products.get((i, j), {}), self.components)
+
+    def __str__(self) -> str:
+        return self.name
+
+    # The product ------------------------------------------------------------------------------------------------------
+
+    @property
+    def dim(self) -> int:
+        """Components of a tuple: the paper's "weight size"."""
+        return len(self.components)
+
+    @cached_property
+    def products(self) -> dict[tuple[int, int], Combination]:
+        """``products[i, j]``: the combination e_i . e_j; pairs whose product is zero are absent."""
+        products: dict[tuple[int, int], Combination] = {}
+        for i, j, k, c in self.terms:
+            products.setdefault((i, j), {})[k] = c
+        return products
+
+    def multiply(self, w: Mapping[int, Any], x: Mapping[int, Any]) -> dict[int, Any]:
+        """The product w . x of two combinations, in exact arithmetic."""
+        out: dict[int, Any] = defaultdict(int)
+        for i, wi in w.items():
+            for j, xj in x.items():
+                for k, c in self.products.get((i, j), {}).items():
+                    out[k] += c * wi * xj
+        return {k: v for k, v in out.items() if v}
+
+    # What follows from the table --------------------------------------------------------------------------------------
+
+    @cached_property
+    def unit(self) -> tuple[int | Fraction, ...] | None:
+        """The element 1 with 1 . x = x . 1 = x, or None where there is none (the cross product)."""
+        equations: dict[tuple[bool, int, int], Combination] = {
+            (left, j, k): {} for left in (True, False) for j in range(self.dim) for k in range(self.dim)
+        }
+        for i, j, k, c in self.terms:
+            equations[True, j, k][i] = c  # sum_i u_i e_i . e_j = e_j
+            equations[False, i, k][j] = c  # sum_j u_j e_i . e_j = e_i
+        rows = {(tuple(sorted(row.items())), int(j == k)) for (_, j, k), row in equations.items()}
+        solution = solve([(dict(row), rhs) for row, rhs in sorted(rows)], self.dim)
+        return solution and tuple(int(u) if u.denominator == 1 else u for u in solution)
+
+    @cached_property
+    def commutative(self) -> bool:
+        return all(self.products.get((j, i)) == out for (i, j), out in self.products.items())
+
+    @cached_property
+    def associative(self) -> bool:
+        basis = [{i: 1} for i in range(self.dim)]
+        return all(
+            self.multiply(self.multiply(x, y), z) == self.multiply(x, self.multiply(y, z))
+            for x in basis
+            for y in basis
+            for z in basis
+        )
+
+    @property
+    def multiplies(self) -> int:
+        """Real multiplies in one product of two tuples: the non-zeros of the table."""
+        return len(self.terms)
+
+    @property
+    def values_loaded(self) -> int:
+        """Real numbers read for one product of two tuples."""
+        return 2 * self.dim
+
+    @property
+    def weight_reuse(self) -> int | None:
+        """Output components that one weight component reaches, or None where that differs between components."""
+        reach = {len({k for i, _, k, _ in self.terms if i == component}) for component in range(self.dim)}
+        return reach.pop() if len(reach) == 1 else None
+
+    @cached_property
+    def conjugation(self) -> tuple[Combination, ...] | None:
+        """Images of the components under x -> x̄ = t(x) 1 - x with x x̄ = n(x) 1, or None where there is no such map.
+
+        It exists in C, H, the octonions, M2(R) (the adjugate) and the dual numbers, not in M3(R) or M2(C).
+        """
+        if self.unit is None:
+            return None
+        unit = {k: u for k, u in enumerate(self.unit) if u}
+        trace: dict[int, int] = defaultdict(int)
+        for i, j, k, c in self.terms:
+            trace[i] += c if j == k else 0
+        images = []
+        for i in range(self.dim):
+            image = {k: Fraction(2 * trace[i], self.dim) * u for k, u in unit.items()}
+            image[i] = image.get(i, Fraction(0)) - 1
+            if any(v.denominator != 1 for v in image.values()):
+                return None
+            images.append({k: int(v) for k, v in image.items() if v})
+        for i in range(self.dim):
+            for j in range(i + 1):
+                x, y = self.multiply({i: 1}, images[j]), self.multiply({j: 1}, images[i])
+                total = {k: x.get(k, 0) + y.get(k, 0) for k in {*x, *y}}
+                ratios = {Fraction(total.get(k, 0)) / u for k, u in unit.items()}
+                if len(ratios) > 1 or any(v for k, v in total.items() if k not in unit):
+                    return None
+        return tuple(images)
+
+    @cached_property
+    def blocks(self) -> tuple[Block, ...]:
+        """How left multiplication splits: L(w) is block-diagonal, with each `Block` in one or more equal copies.
+
+        >>> from algebranets import M2R
+        >>> [(block.num_copies, block.size) for block in M2R.blocks]
+        [(2, 2)]
+        """
+        return find_blocks(self.dim, self.terms)
+
+    @cached_property
+    def order(self) -> tuple[int, ...]:
+        """The order in which activations store components: block by block, copy by copy, so that folding is a view."""
+        return tuple(component for block in self.blocks for copy in block.copies for component in copy)
+
+    @cached_property
+    def folded(self) -> bool:
+        """Whether the block is the tuple itself, each component in one place, as for M_n(R): nothing to expand."""
+        entries = [entry for block in self.blocks for row in block.entries for entry in row]
+        return len(self.blocks) == 1 and sorted(entries) == [((i, 1),) for i in range(self.dim)]

@@ -1,0 +1,211 @@
+"""Speed as ratios: a torch.nn layer and ours of the same width, timed in turn in one run; medians, warmed up.
+
+A layer that disagrees with its reference is not timed.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import subprocess
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median, quantiles
+
+import torch
+from torch import Tensor, nn
+
+from algebranets import algebra as algebras
+from algebranets import nn as ann
+from algebranets.algebra import Algebra
+
+#: The algebras a plain run compares.
+ALGEBRAS = ("C", "H", "M2R", "M3R", "M4R", "M2C", "DUAL", "CROSS", "diagonal(4)")
+
+
+@dataclass(frozen=True)
+class Case:
+    """One comparison: how to make the real layer, ours, and their input."""
+
+    op: str
+    shape: str
+    algebra: Algebra
+    real: Callable[[], nn.Module]
+    ours: Callable[[str], nn.Module]
+    make_input: Callable[[], Tensor]
+
+
+@dataclass(frozen=True)
+class Row:
+    """A measured case; ``speedup`` is the real layer's time over ours, ``spread`` the middle half of its values."""
+
+    op: str
+    shape: str
+    algebra: str
+    dtype: str
+    device: str
+    lowering: str
+    speedup: float
+    spread: tuple[float, float]
+    parameters: float
+    error: float
+    torch: str
+    commit: str
+
+
+def layers(
+    names: Iterable[str] = ALGEBRAS,
+    ops: Iterable[str] = ("linear", "conv2d", "gru"),
+    device: str = "cpu",
+    dtype: torch.dtype = torch.float32,
+    rounds: int = 11,
+    width: int = 1024,
+    batch: int = 512,
+) -> Iterator[Row]:
+    """Forward and backward of linear (``width``, ``batch`` rows), conv2d (64 to 512 channels) and GRU layers."""
+    for op in ops:
+        for name in names:
+            for case in _CASES[op](algebras.get(name), width, batch):
+                yield _measure(case, device, dtype, rounds)
+
+
+def save(rows: list[Row], path: Path) -> None:
+    """Write the rows as JSON lines, whole or not at all."""
+    text = "".join(json.dumps(asdict(row)) + "\n" for row in rows)
+    partial = path.with_name(path.name + ".partial")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial.write_text(text, encoding="utf-8")
+    partial.replace(path)
+
+
+def _linear(algebra: Algebra, width: int, batch: int) -> Iterator[Case]:
+    features = _fit(width, algebra)
+    yield Case(
+        "linear",
+        f"{batch} x {features}",
+        algebra,
+        lambda: nn.Linear(features, features),
+        lambda lowering: ann.Linear(features, features, algebra=algebra, lowering=lowering),  # type: ignore[arg-type]
+        lambda: torch.randn(batch, features),
+    )
+
+
+def _conv2d(algebra: Algebra, _width: int, batch: int) -> Iterator[Case]:
+    for channels, size in ((64, 32), (128, 16), (256, 16), (512, 8)):
+        count = _fit(channels, algebra)
+        images = max(1, batch // 64)
+
+        def real(count: int = count) -> nn.Module:
+            return nn.Conv2d(count, count, 3, padding=1)
+
+        def ours(lowering: str, count: int = count) -> nn.Module:
+            return ann.Conv2d(count, count, 3, padding=1, algebra=algebra, lowering=lowering)  # type: ignore[arg-type]
+
+        def make_input(count: int = count, images: int = images, size: int = size) -> Tensor:
+            return torch.randn(images, count, size, size)
+
+        yield Case("conv2d", f"{images} x {count} x {size}^2", algebra, real, ours, make_input)
+
+
+def _gru(algebra: Algebra, width: int, batch: int) -> Iterator[Case]:
+    features, rows, steps = _fit(width, algebra), max(1, batch // 32), 16
+    yield Case(
+        "gru",
+        f"{steps} x {rows} x {features}",
+        algebra,
+        lambda: nn.GRU(features, features),
+        lambda lowering: ann.GRU(features, features, algebra=algebra, lowering=lowering),  # type: ignore[arg-type]
+        lambda: torch.randn(steps, rows, features),
+    )
+
+
+_CASES = {"linear": _linear, "conv2d": _conv2d, "gru": _gru}
+
+
+def _fit(width: int, algebra: Algebra) -> int:
+    """The nearest width that holds whole tuples."""
+    return max(1, round(width / algebra.dim)) * algebra.dim
+
+
+def _measure(case: Case, device: str, dtype: torch.dtype, rounds: int) -> Row:
+    torch.manual_seed(0)
+    real = case.real().to(device, dtype)
+    ours = case.ours("auto").to(device, dtype)
+    oracle = case.ours("reference").to(device, dtype)
+    oracle.load_state_dict(ours.state_dict())
+    x = case.make_input().to(device, dtype)
+    error = _disagreement(ours, oracle, x)
+    tolerance = 64 * torch.finfo(dtype).eps
+    if error > tolerance:
+        raise RuntimeError(
+            f"{case.op} over {case.algebra} at {case.shape} disagrees with its reference by {error:.1e} of the largest "
+            f"value (at most {tolerance:.1e} is rounding): not timed."
+        )
+    steps = [_training_step(layer, x) for layer in (real, ours)]
+    for step in steps * 3:
+        _timed(step, device)
+    ratios = [_timed(steps[0], device) / _timed(steps[1], device) for _ in range(rounds)]
+    low, _, high = quantiles(ratios, n=4) if len(ratios) > 1 else ratios * 3
+    count = [sum(p.numel() for p in layer.parameters()) for layer in (ours, real)]
+    return Row(
+        case.op,
+        case.shape,
+        case.algebra.name,
+        str(dtype).removeprefix("torch."),
+        torch.cuda.get_device_name()
+        if device == "cuda"
+        else f"{platform.machine()}, {torch.get_num_threads()} threads",
+        "auto",
+        median(ratios),
+        (low, high),
+        count[0] / count[1],
+        error,
+        torch.__version__,
+        _commit(),
+    )
+
+
+def _disagreement(ours: nn.Module, oracle: nn.Module, x: Tensor) -> float:
+    """The largest difference of outputs and gradients, as a share of the largest value of each."""
+    results = []
+    for layer in (ours, oracle):
+        leaf = x.clone().requires_grad_()
+        y = _output(layer(leaf))
+        results.append([y.detach(), *torch.autograd.grad(y.square().mean(), [leaf, *layer.parameters()])])
+    return max(float((a - b).abs().max() / b.abs().max().clamp(min=1e-30)) for a, b in zip(*results, strict=True))
+
+
+def _training_step(layer: nn.Module, x: Tensor) -> Callable[[], None]:
+    leaf = x.clone().requires_grad_()
+    wanted = [leaf, *layer.parameters()]
+    grad = torch.randn_like(_output(layer(leaf)))
+
+    def step() -> None:
+        torch.autograd.grad(_output(layer(leaf)), wanted, grad)
+
+    return step
+
+
+def _output(result: Tensor | tuple[Tensor, ...]) -> Tensor:
+    return result if isinstance(result, Tensor) else result[0]
+
+
+def _timed(step: Callable[[], None], device: str) -> float:
+    if device == "cuda":
+        torch.cuda.synchronize()
+    start = time.perf_counter()
+    step()
+    if device == "cuda":
+        torch.cuda.synchronize()
+    return time.perf_counter() - start
+
+
+def _commit() -> str:
+    here = Path(__file__).parent
+    command = ["git", "-C", str(here), "rev-parse", "--short", "HEAD"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=5).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return "unknown"

@@ -1,0 +1,176 @@
+"""The command line: ``algebranets --help``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from algebranets import algebra as algebras
+from algebranets.algebra import Algebra
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, help="Neural networks over algebras.")
+bench_app = typer.Typer(no_args_is_help=True, help="Measure speed, as ratios to torch.nn in one run.")
+app.add_typer(bench_app, name="bench")
+console = Console()
+
+#: How the paper writes the algebras of its Table 1.
+_PAPER_NAMES = {
+    "R": "Real numbers",
+    "C": "Complex numbers",
+    "M2R": "2 x 2 matrices",
+    "M3R": "3 x 3 matrices",
+    "M4R": "4 x 4 matrices",
+    "M2C": "2 x 2 complex matrices",
+    "H": "Quaternions",
+    "diagonal(4)": "Diagonal, N = 4",
+    "DUAL": "Dual numbers",
+    "CROSS": "R^3 cross product",
+}
+
+
+@app.command("algebras")
+def list_algebras() -> None:
+    """Print the paper's Table 1, derived from the multiplication tables, and how each product is lowered."""
+    table = Table(box=box.SIMPLE_HEAD, title="Algebras (Table 1 of the paper, and their blocks)")
+    for heading, justify in (
+        ("algebra", "left"),
+        ("", "left"),
+        ("weight size", "right"),
+        ("weight reuse", "right"),
+        ("multiplies : values loaded", "right"),
+        ("blocks", "left"),
+    ):
+        table.add_column(heading, justify=justify)  # type: ignore[arg-type]
+    for algebra in algebras.CATALOGUE.values():
+        table.add_row(
+            algebra.name,
+            _PAPER_NAMES[algebra.name],
+            str(algebra.dim),
+            str(algebra.weight_reuse or "-"),
+            f"{algebra.multiplies} : {algebra.values_loaded}",
+            _blocks(algebra),
+        )
+    console.print(table)
+    console.print("One of them, or your own: [bold]algebranets algebra NAME-or-FILE[/]")
+
+
+@app.command("algebra")
+def show_algebra(
+    name: Annotated[
+        str, typer.Argument(help="A name, a constructor as in 'clifford(3,0)', or a .toml/.json/.txt file.")
+    ],
+) -> None:
+    """Print an algebra's multiplication table, its properties and how its products are lowered."""
+    algebra = _get(name)
+    if algebra.dim <= 16:
+        console.print(algebra.table(), highlight=False, markup=False)
+    else:
+        console.print(f"{algebra.name}: {algebra.dim} components (the table is too large to print)")
+    facts = Table(box=None, show_header=False, pad_edge=False)
+    facts.add_column(style="dim")
+    facts.add_column(overflow="fold")
+    for key, value in _facts(algebra):
+        facts.add_row(key, value)
+    console.print()
+    console.print(facts)
+
+
+@bench_app.command("layers")
+def bench_layers(
+    algebra: Annotated[list[str] | None, typer.Option(help="Only these; give it several times.")] = None,
+    op: Annotated[list[str] | None, typer.Option(help="Only linear, conv2d or gru; give it several times.")] = None,
+    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    dtype: Annotated[str, typer.Option(help="float32, float64, bfloat16 or float16.")] = "float32",
+    width: Annotated[int, typer.Option(help="Features of the linear and GRU layers.")] = 1024,
+    batch: Annotated[int, typer.Option(help="Rows of the linear layer; 1/64 of it are images, 1/32 sequences.")] = 512,
+    rounds: Annotated[int, typer.Option(min=1, help="Timed repetitions.")] = 11,
+    save: Annotated[Path | None, typer.Option(help="Write the rows to this file, as JSON lines.")] = None,
+) -> None:
+    """Time torch.nn's layers and ours of the same width, forward and backward, in one run."""
+    import torch
+
+    from algebranets import bench
+
+    for name in algebra or ():
+        _get(name)
+    unknown = set(op or ()) - {"linear", "conv2d", "gru"}
+    if unknown:
+        raise typer.BadParameter(f"--op must be linear, conv2d or gru; got {unknown.pop()!r}.")
+    number = getattr(torch, dtype, None)
+    if not isinstance(number, torch.dtype) or not number.is_floating_point:
+        raise typer.BadParameter(f"--dtype must be float32, float64, bfloat16 or float16; got {dtype!r}.")
+    if device == "cuda" and not torch.cuda.is_available():
+        raise typer.BadParameter("--device cuda: torch sees no CUDA device here.")
+    table = Table(box=box.SIMPLE_HEAD, title=f"Forward and backward, {dtype}: torch.nn's time over ours")
+    for heading in ("layer", "shape", "algebra", "parameters", "speed-up", "middle half"):
+        table.add_column(heading, justify="left" if heading in ("layer", "shape", "algebra") else "right")
+    rows = []
+    with console.status("measuring") as status:
+        for row in bench.layers(
+            algebra or bench.ALGEBRAS, op or ("linear", "conv2d", "gru"), device, number, rounds, width, batch
+        ):
+            rows.append(row)
+            status.update(f"measured {row.op} {row.shape} over {row.algebra}")
+            low, high = row.spread
+            table.add_row(
+                row.op,
+                row.shape,
+                row.algebra,
+                f"{row.parameters:.3f}x",
+                f"{row.speedup:.2f}x",
+                f"{low:.2f} - {high:.2f}",
+            )
+    console.print(table)
+    console.print(f"{rows[0].device}; torch {rows[0].torch}; medians of {rounds} pairs, each pair timed in turn.")
+    if save is not None:
+        bench.save(rows, save)
+        console.print(f"rows written to {save}")
+
+
+def _get(name: str) -> Algebra:
+    """The algebra of this name, or the end of the program with what is wrong."""
+    try:
+        return algebras.get(name)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+def _blocks(algebra: Algebra) -> str:
+    parts: dict[tuple[int, int], int] = {}
+    for block in algebra.blocks:
+        key = (block.num_copies, block.size)
+        parts[key] = parts.get(key, 0) + 1
+    return ", ".join(
+        (f"{count} different " if count > 1 else "")
+        + (f"{copies} copies of " if copies > 1 else "")
+        + f"{size} x {size}"
+        for (copies, size), count in parts.items()
+    )
+
+
+def _facts(algebra: Algebra) -> list[tuple[str, str]]:
+    def yes(value: bool) -> str:
+        return "yes" if value else "no"
+
+    unit = "none" if algebra.unit is None else "(" + ", ".join(map(str, algebra.unit)) + ")"
+    waste = sum(block.waste * block.size**2 * block.num_copies for block in algebra.blocks)
+    real = sum(block.size**2 * block.num_copies for block in algebra.blocks)
+    skipped = f", {round(waste)} of them structural zeros that large layers skip" if waste else ""
+    expanded = "the stored weight itself" if algebra.folded else "laid out from the weight in each forward"
+    return [
+        ("weight size", str(algebra.dim)),
+        ("weight reuse", str(algebra.weight_reuse or "differs between components")),
+        ("multiplies : values loaded", f"{algebra.multiplies} : {algebra.values_loaded}"),
+        ("unit", unit),
+        ("associative", yes(algebra.associative)),
+        ("commutative", yes(algebra.commutative)),
+        ("conjugation", yes(algebra.conjugation is not None)),
+        ("stored order", " ".join(algebra.components[k] for k in algebra.order)),
+        ("lowering blocks (auto)", f"{_blocks(algebra)}; {real} multiplies a product{skipped}; {expanded}"),
+        ("lowering reference", "the sum over the table, for checking"),
+    ]

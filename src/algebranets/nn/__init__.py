@@ -1,0 +1,56 @@
+"""torch.nn's names over an algebra. What needs no algebra (ReLU, BatchNorm2d, Sequential, ...) is torch.nn's own."""
+
+from typing import Any
+
+import torch.nn
+
+from algebranets.nn import init
+from algebranets.nn.activation import TupleGate
+from algebranets.nn.attention import MultiheadAttention
+from algebranets.nn.boundary import Lift, Lift1d, Lift2d, Lift3d, TupleNorm
+from algebranets.nn.conv import Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
+from algebranets.nn.dropout import TupleDropout
+from algebranets.nn.embedding import Embedding
+from algebranets.nn.linear import Linear
+from algebranets.nn.norm import Whitening1d, Whitening2d, Whitening3d
+from algebranets.nn.recurrent import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNCell
+from algebranets.nn.transformer import TransformerDecoderLayer, TransformerEncoderLayer
+
+__all__ = [
+    "GRU",
+    "LSTM",
+    "RNN",
+    "Conv1d",
+    "Conv2d",
+    "Conv3d",
+    "ConvTranspose1d",
+    "ConvTranspose2d",
+    "ConvTranspose3d",
+    "Embedding",
+    "GRUCell",
+    "LSTMCell",
+    "Lift",
+    "Lift1d",
+    "Lift2d",
+    "Lift3d",
+    "Linear",
+    "MultiheadAttention",
+    "RNNCell",
+    "TransformerDecoderLayer",
+    "TransformerEncoderLayer",
+    "TupleDropout",
+    "TupleGate",
+    "TupleNorm",
+    "Whitening1d",
+    "Whitening2d",
+    "Whitening3d",
+    "init",
+]
+
+
+def __getattr__(name: str) -> Any:
+    return getattr(torch.nn, name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*__all__, *dir(torch.nn)})

@@ -1,0 +1,84 @@
+"""Gates that act on whole tuples: t <- f(g(t)) t. Component-wise activations are torch's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from algebranets import algebra as algebras
+from algebranets import product
+from algebranets.algebra import Algebra, Block
+
+
+class TupleGate(nn.Module):
+    """``t <- f(g(t)) t``: one number of each tuple, g, decides through f how much of the tuple passes (appendix B.1).
+
+    ``g`` is "mean", "determinant" or a function of tuples (component, ...) to numbers (...); ``f`` is "heaviside" or
+    any activation. With the Heaviside step whole tuples become zero, and their products can be skipped.
+
+    >>> import torch, algebranets as an
+    >>> gate = an.nn.TupleGate(algebra=an.C)
+    >>> gate(torch.tensor([3.0, -3.0, -1.0, 1.0]))  # the tuples (3, -1) and (-3, 1)
+    tensor([ 3., -0., -1.,  0.])
+    """
+
+    def __init__(
+        self,
+        g: str | Callable[[Tensor], Tensor] = "mean",
+        f: str | Callable[[Tensor], Tensor] = "heaviside",
+        dim: int = -1,
+        *,
+        algebra: Algebra | str,
+    ) -> None:
+        super().__init__()
+        self.algebra = algebras.get(algebra)
+        self.g, self.f, self.dim = g, f, dim
+        if isinstance(g, str) and g not in _REDUCTIONS:
+            raise ValueError(f"g must be 'mean', 'determinant' or a function; got {g!r}.")
+        if isinstance(f, str) and f != "heaviside":
+            raise ValueError(f"f must be 'heaviside' or an activation such as torch.sigmoid; got {f!r}.")
+
+    def forward(self, x: Tensor) -> Tensor:
+        dim = self.dim % x.dim()
+        t = product.tuples(x, self.algebra, dim).movedim(dim, 0)
+        value = self.g(t) if callable(self.g) else _REDUCTIONS[self.g](t, self.algebra)
+        gate = self.f(value) if callable(self.f) else (value > 0).to(x.dtype)
+        return (x.unflatten(dim, (self.algebra.dim, -1)) * gate.unsqueeze(dim)).flatten(dim, dim + 1)
+
+    def extra_repr(self) -> str:
+        return f"g={self.g}, f={self.f}, dim={self.dim}, algebra={self.algebra.name}"
+
+
+def determinant(t: Float[Tensor, comp * rest], algebra: Algebra) -> Float[Tensor, "*rest"]:
+    """The determinant of multiplication by a tuple, each block counted once: det t over M_n(R), |t|^2 over C.
+
+    It is zero just where t divides zero.
+    """
+    return torch.stack([_block_determinant(t, block) for block in algebra.blocks]).prod(0)
+
+
+def _block_determinant(t: Tensor, block: Block) -> Tensor:
+    zero = torch.zeros_like(t[0])
+    rows = [[sum((c * t[i] for i, c in entry), start=zero) for entry in row] for row in block.entries]
+    if block.size <= 4:
+        return _expand(rows)
+    matrices = torch.stack([torch.stack(row, -1) for row in rows], -2)
+    return torch.linalg.det(matrices.float() if matrices.dtype.itemsize < 4 else matrices).to(t.dtype)
+
+
+def _expand(rows: list[list[Tensor]]) -> Tensor:
+    """A small determinant along its first row: exact derivatives at singular matrices, any precision."""
+    if len(rows) == 1:
+        return rows[0][0]
+    minors = ([row[:q] + row[q + 1 :] for row in rows[1:]] for q in range(len(rows)))
+    terms = [head * _expand(minor) for head, minor in zip(rows[0], minors, strict=True)]
+    return sum(terms[2::2], start=terms[0]) - sum(terms[3::2], start=terms[1])
+
+
+_REDUCTIONS: dict[str, Callable[[Tensor, Algebra], Tensor]] = {
+    "mean": lambda t, _: t.mean(0),
+    "determinant": determinant,
+}

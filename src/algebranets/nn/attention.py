@@ -1,0 +1,212 @@
+"""Multi-head attention over an algebra: heads split tuples, scores are real.
+
+Shapes: B batch, T queries, S keys, h heads, d = A * tuples per head.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from algebranets import algebra as algebras
+from algebranets import product
+from algebranets.algebra import Algebra
+from algebranets.nn import init
+from algebranets.nn.linear import Linear
+
+
+class MultiheadAttention(nn.Module):
+    """`torch.nn.MultiheadAttention` over an algebra; over R it is `torch.nn.MultiheadAttention`.
+
+    Queries, keys and values are algebra-linear; each head holds whole tuples; a score is the real inner product of
+    the flattened query and key, so the attention matrix stays real (Section 4.3).
+
+    >>> import torch, algebranets as an
+    >>> attention = an.nn.MultiheadAttention(64, num_heads=4, batch_first=True, algebra=an.M2R)
+    >>> x = torch.randn(2, 5, 64)
+    >>> y, weights = attention(x, x, x)
+    >>> y.shape, weights.shape
+    (torch.Size([2, 5, 64]), torch.Size([2, 5, 5]))
+    """
+
+    in_proj_weight: nn.Parameter | None
+    q_proj_weight: nn.Parameter | None
+    k_proj_weight: nn.Parameter | None
+    v_proj_weight: nn.Parameter | None
+    in_proj_bias: nn.Parameter | None
+    bias_k: nn.Parameter | None
+    bias_v: nn.Parameter | None
+
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        dropout: float = 0.0,
+        bias: bool = True,
+        add_bias_kv: bool = False,
+        add_zero_attn: bool = False,
+        kdim: int | None = None,
+        vdim: int | None = None,
+        batch_first: bool = False,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+        *,
+        algebra: Algebra | str,
+        lowering: product.Lowering = "auto",
+    ) -> None:
+        super().__init__()
+        self.algebra, self.lowering = algebras.get(algebra), lowering
+        self.embed_dim, self.num_heads, self.dropout, self.batch_first = embed_dim, num_heads, dropout, batch_first
+        self.kdim, self.vdim, self.add_zero_attn = kdim or embed_dim, vdim or embed_dim, add_zero_attn
+        num = product.whole_tuples(embed_dim, self.algebra, "embed_dim")
+        if num_heads < 1 or num % num_heads:
+            raise ValueError(
+                f"num_heads={num_heads} must divide the {num} {self.algebra.name} tuples of embed_dim={embed_dim}: "
+                "heads hold whole tuples."
+            )
+        factory: dict[str, Any] = {"device": device, "dtype": dtype}
+        packed = self.kdim == self.vdim == embed_dim
+        shapes: dict[str, tuple[int, ...] | None] = dict.fromkeys(
+            ("in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight")
+        )
+        if packed:
+            shapes["in_proj_weight"] = product.weight_shape(self.algebra, num, num, stacks=3)
+        else:
+            for name, size in (("q", embed_dim), ("k", self.kdim), ("v", self.vdim)):
+                what = {"q": "embed_dim", "k": "kdim", "v": "vdim"}[name]
+                num_in = product.whole_tuples(size, self.algebra, what)
+                shapes[f"{name}_proj_weight"] = product.weight_shape(self.algebra, num, num_in)
+        shapes["in_proj_bias"] = (3 * embed_dim,) if bias else None
+        shapes["bias_k"] = shapes["bias_v"] = (1, 1, embed_dim) if add_bias_kv else None
+        for name, shape in shapes.items():
+            self.register_parameter(name, None if shape is None else nn.Parameter(torch.empty(shape, **factory)))
+        self.out_proj = Linear(embed_dim, embed_dim, bias, **factory, algebra=self.algebra, lowering=lowering)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Glorot for each component of each projection independently, zero for biases."""
+        self.out_proj.reset_parameters()
+        for name, parameter in self.named_parameters(recurse=False):
+            if name in ("bias_k", "bias_v"):
+                nn.init.xavier_normal_(parameter)
+            elif name == "in_proj_bias":
+                nn.init.zeros_(parameter)
+            else:
+                init.xavier_uniform_(parameter, self.algebra, stacks=3 if name == "in_proj_weight" else 1)
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        key_padding_mask: Tensor | None = None,
+        need_weights: bool = True,
+        attn_mask: Tensor | None = None,
+        average_attn_weights: bool = True,
+        is_causal: bool = False,
+    ) -> tuple[Tensor, Tensor | None]:
+        """As torch's: masks are True (or -inf) where attention is forbidden; weights only if ``need_weights``."""
+        if query.dim() not in (2, 3):
+            raise ValueError(f"query must have 2 or 3 axes; got shape {tuple(query.shape)}.")
+        batched = query.dim() == 3
+        if not batched:
+            query, key, value = query[None], key[None], value[None]
+            key_padding_mask = None if key_padding_mask is None else key_padding_mask[None]
+        elif not self.batch_first:
+            same = query is key and key is value
+            query = query.transpose(0, 1)
+            key, value = (query, query) if same else (key.transpose(0, 1), value.transpose(0, 1))
+        q, k, v = self._project(query, key, value)
+        mask = self._mask(query, k.shape[1], attn_mask, key_padding_mask, is_causal, need_weights)
+        causal_only = is_causal and mask is None and not need_weights
+        k, v, mask = self._extend(k, v, mask)
+        q, k, v = self._heads(q), self._heads(k), self._heads(v)
+        weights = None
+        if need_weights:
+            scores = q @ k.mT / math.sqrt(q.shape[-1])
+            weights = torch.softmax(scores if mask is None else scores + mask, dim=-1)
+            weights = F.dropout(weights, self.dropout, self.training)
+            y = weights @ v
+        else:
+            rate = self.dropout if self.training else 0.0
+            y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=rate, is_causal=causal_only)
+        y = y.unflatten(-1, (self.algebra.dim, -1)).permute(0, 2, 3, 1, 4).flatten(2)
+        y = self.out_proj(y)
+        if weights is not None and average_attn_weights:
+            weights = weights.mean(1)
+        if not batched:
+            return y[0], None if weights is None else weights[0]
+        return y if self.batch_first else y.transpose(0, 1), weights
+
+    def _project(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        options: dict[str, Any] = {"algebra": self.algebra, "lowering": self.lowering}
+        bias = self.in_proj_bias
+        if self.in_proj_weight is not None and query is key and key is value:
+            q, k, v = product.linear(query, self.in_proj_weight, bias, **options, stacks=3).chunk(3, -1)
+            return q, k, v
+        if self.in_proj_weight is not None:
+            weights = self.in_proj_weight.chunk(3)
+        else:
+            weights = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)  # type: ignore[assignment]
+        biases = (None, None, None) if bias is None else bias.chunk(3)
+        q, k, v = (
+            product.linear(x, w, b, **options) for x, w, b in zip((query, key, value), weights, biases, strict=True)
+        )
+        return q, k, v
+
+    def _mask(
+        self,
+        query: Tensor,
+        num_keys: int,
+        attn_mask: Tensor | None,
+        key_padding_mask: Tensor | None,
+        is_causal: bool,
+        need_weights: bool,
+    ) -> Tensor | None:
+        """All masks as one that is added to the scores, (B or 1, h or 1, T, S); None where there is nothing to add."""
+        if is_causal and attn_mask is None and (need_weights or key_padding_mask is not None or self._extends):
+            ones = torch.ones(query.shape[1], num_keys, dtype=torch.bool, device=query.device)
+            attn_mask = ones.triu(1)
+        mask = None
+        if attn_mask is not None:
+            mask = _additive(attn_mask, query)
+            if mask.dim() == 3:
+                mask = mask.unflatten(0, (-1, self.num_heads))
+        if key_padding_mask is not None:
+            padding = _additive(key_padding_mask, query)[:, None, None, :]
+            mask = padding if mask is None else mask + padding
+        return mask
+
+    @property
+    def _extends(self) -> bool:
+        return self.bias_k is not None or self.add_zero_attn
+
+    def _extend(self, k: Tensor, v: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
+        """The learned and the zero key that torch's ``add_bias_kv`` and ``add_zero_attn`` append."""
+        for extra in ((self.bias_k, self.bias_v), (0.0, 0.0) if self.add_zero_attn else (None, None)):
+            if extra[0] is None:
+                continue
+            k, v = (
+                torch.cat([t, e.expand(t.shape[0], 1, -1) if isinstance(e, Tensor) else torch.zeros_like(t[:, :1])], 1)
+                for t, e in zip((k, v), extra, strict=True)
+            )
+            mask = None if mask is None else F.pad(mask, (0, 1))
+        return k, v, mask
+
+    def _heads(self, x: Float[Tensor, "batch time embed"]) -> Float[Tensor, "batch heads time d"]:
+        """Heads take whole tuples: (component, head, tuple) becomes (head, component, tuple)."""
+        return x.unflatten(2, (self.algebra.dim, self.num_heads, -1)).permute(0, 3, 1, 2, 4).flatten(3)
+
+    def extra_repr(self) -> str:
+        return f"{self.embed_dim}, num_heads={self.num_heads}, algebra={self.algebra.name}"
+
+
+def _additive(mask: Tensor, like: Tensor) -> Tensor:
+    if mask.dtype != torch.bool:
+        return mask.to(like.dtype)
+    return torch.zeros_like(mask, dtype=like.dtype).masked_fill(mask, -math.inf)

@@ -1,0 +1,156 @@
+"""Where real numbers become tuples and tuples real numbers: `Lift` at the input, `TupleNorm` before the softmax."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from algebranets import algebra as algebras
+from algebranets import product
+from algebranets.algebra import Algebra
+
+_MODES = ("learned", "zeros", "copy")
+
+
+class _Lift(nn.Module):
+    """The first component is the input; what the others are is ``mode``'s choice."""
+
+    num_axes: ClassVar[int] = 0
+
+    def __init__(
+        self,
+        channels: int,
+        mode: str,
+        num_layers: int,
+        hidden_channels: int | None,
+        kernel: dict[str, Any],
+        algebra: Algebra | str,
+    ) -> None:
+        super().__init__()
+        if mode not in _MODES:
+            raise ValueError(f"mode must be one of {', '.join(_MODES)}; got {mode!r}.")
+        if num_layers not in (1, 2):
+            raise ValueError(f"num_layers must be 1 or 2; got {num_layers}.")
+        self.algebra = algebras.get(algebra)
+        self.channels, self.mode = channels, mode
+        layer = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)[self.num_axes]
+        self.mlp: nn.Module | None = None
+        if mode == "learned" and self.algebra.dim > 1:
+            others = (self.algebra.dim - 1) * channels
+            hidden = hidden_channels or others
+            sizes = [channels, others] if num_layers == 1 else [channels, hidden, others]
+            layers = [layer(a, b, **kernel) for a, b in pairwise(sizes)]
+            self.mlp = layers[0] if num_layers == 1 else nn.Sequential(layers[0], nn.ReLU(), layers[1])
+
+    def forward(self, x: Tensor) -> Tensor:
+        dim = x.dim() - 1 - self.num_axes
+        if x.shape[dim] != self.channels:
+            raise ValueError(f"axis {dim} of the input must have {self.channels} channels; got shape {tuple(x.shape)}.")
+        if self.algebra.dim == 1:
+            return x
+        first = x.unsqueeze(dim)
+        if self.mlp is not None:
+            others = self.mlp(x).unflatten(dim, (self.algebra.dim - 1, self.channels))
+        else:
+            others = (torch.zeros_like(first) if self.mode == "zeros" else first).expand(
+                *x.shape[:dim], self.algebra.dim - 1, *x.shape[dim:]
+            )
+        return product.from_tuples(torch.cat([first.to(others.dtype), others], dim), self.algebra, dim)
+
+    def extra_repr(self) -> str:
+        return f"{self.channels}, mode={self.mode}, algebra={self.algebra.name}"
+
+
+class Lift(_Lift):
+    """Real features, the last axis, to tuples: the first component is the input, the others an MLP of it.
+
+    ``mode`` "learned" is the paper's one- or two-layer MLP; "zeros" and "copy" are what it compares with.
+
+    >>> import torch, algebranets as an
+    >>> lift = an.nn.Lift(10, algebra=an.H)
+    >>> x = torch.randn(3, 10)
+    >>> y = lift(x)
+    >>> y.shape, torch.equal(an.tuples(y, an.H)[:, 0], x)
+    (torch.Size([3, 40]), True)
+    """
+
+    def __init__(
+        self,
+        channels: int,
+        mode: str = "learned",
+        num_layers: int = 1,
+        hidden_channels: int | None = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+        *,
+        algebra: Algebra | str,
+    ) -> None:
+        kernel = {"device": device, "dtype": dtype}
+        super().__init__(channels, mode, num_layers, hidden_channels, kernel, algebra)
+
+
+class _ConvLift(_Lift):
+    def __init__(
+        self,
+        channels: int,
+        mode: str = "learned",
+        num_layers: int = 1,
+        hidden_channels: int | None = None,
+        kernel_size: int | tuple[int, ...] = 3,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+        *,
+        algebra: Algebra | str,
+    ) -> None:
+        kernel = {"kernel_size": kernel_size, "padding": "same", "device": device, "dtype": dtype}
+        super().__init__(channels, mode, num_layers, hidden_channels, kernel, algebra)
+
+
+class Lift1d(_ConvLift):
+    """`Lift` for (batch, channels, length): the MLP is one or two convolutions."""
+
+    num_axes = 1
+
+
+class Lift2d(_ConvLift):
+    """`Lift` for images (batch, channels, height, width): the MLP is one or two convolutions."""
+
+    num_axes = 2
+
+
+class Lift3d(_ConvLift):
+    """`Lift` for volumes: the MLP is one or two convolutions."""
+
+    num_axes = 3
+
+
+class TupleNorm(nn.Module):
+    """Tuples to real numbers by their L2 norm: the logits of an AlgebraNet. A real number (over R) stays itself.
+
+    At a zero tuple, where the norm has no derivative, its gradient is zero.
+
+    >>> import torch, algebranets as an
+    >>> an.nn.TupleNorm(algebra=an.C)(torch.tensor([3.0, 0.0, 4.0, 0.0]))  # the tuples (3, 4) and (0, 0)
+    tensor([5., 0.])
+    """
+
+    def __init__(self, dim: int = -1, *, algebra: Algebra | str) -> None:
+        super().__init__()
+        self.algebra = algebras.get(algebra)
+        self.dim = dim
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.algebra.dim == 1:
+            return x
+        dim = self.dim % x.dim()
+        product.whole_tuples(x.shape[dim], self.algebra, f"the size of axis {dim}")
+        t = x.unflatten(dim, (self.algebra.dim, -1))
+        square = (t.float() if t.dtype.itemsize < 4 else t).square().sum(dim)
+        zero = square == 0
+        return torch.where(zero, 0, torch.where(zero, 1, square).sqrt()).to(x.dtype)
+
+    def extra_repr(self) -> str:
+        return f"dim={self.dim}, algebra={self.algebra.name}"

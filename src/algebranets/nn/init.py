@@ -1,0 +1,83 @@
+"""Initialisers for weights over an algebra. Fans count the real products that reach (or leave) one component.
+
+Over R they are `torch.nn.init`'s; for every algebra they keep the variance of activations as those do for real layers.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from algebranets import product
+from algebranets.algebra import Algebra
+
+
+def fans(weight: Tensor, algebra: Algebra, stacks: int = 1) -> tuple[float, float]:
+    """``(fan_in, fan_out)``: how many products are summed in one output component, and how many use one input's.
+
+    >>> from algebranets import H, nn
+    >>> fans(nn.Linear(8, 12, algebra=H).weight, H)  # 2 tuples in, 3 out, 4 products each
+    (8.0, 12.0)
+    """
+    with torch.no_grad():
+        _, first, second, *kernel = product.weight_tuples(weight, algebra, stacks=stacks).shape
+    per_tuple = math.prod(kernel) * algebra.multiplies / algebra.dim
+    return second * per_tuple, first // stacks * per_tuple
+
+
+def xavier_uniform_(weight: Tensor, algebra: Algebra, gain: float = 1.0, stacks: int = 1) -> Tensor:
+    """Glorot's uniform initialisation, each component independently: the default of every layer here."""
+    return _uniform(weight, gain * math.sqrt(2 / sum(fans(weight, algebra, stacks))))
+
+
+def xavier_normal_(weight: Tensor, algebra: Algebra, gain: float = 1.0, stacks: int = 1) -> Tensor:
+    """Glorot's normal initialisation, each component independently."""
+    return torch.nn.init.normal_(weight, std=gain * math.sqrt(2 / sum(fans(weight, algebra, stacks))))
+
+
+def kaiming_uniform_(weight: Tensor, algebra: Algebra, nonlinearity: Any = "relu", stacks: int = 1) -> Tensor:
+    """He's uniform initialisation, each component independently."""
+    return _uniform(weight, _he(weight, algebra, nonlinearity, stacks))
+
+
+def kaiming_normal_(weight: Tensor, algebra: Algebra, nonlinearity: Any = "relu", stacks: int = 1) -> Tensor:
+    """He's normal initialisation, each component independently."""
+    return torch.nn.init.normal_(weight, std=_he(weight, algebra, nonlinearity, stacks))
+
+
+def polar_(
+    weight: Tensor, algebra: Algebra, criterion: str = "xavier", transposed: bool = False, stacks: int = 1
+) -> Tensor:
+    """Tuples of random size and direction: r (cos t 1 + sin t u), for any algebra with a unit.
+
+    r is chi-distributed, t uniform, u a random direction across the unit. Over C it is the initialisation of Trabelsi
+    et al. (2018), over H that of Gaudet & Maida (2018); ``criterion`` "xavier" or "kaiming" sets the variance.
+    """
+    if algebra.unit is None:
+        raise ValueError(f"polar_ needs an algebra with a unit, which {algebra.name} has not; use xavier_uniform_.")
+    fan_in, fan_out = fans(weight, algebra, stacks)
+    variances = {"xavier": 2 / (fan_in + fan_out), "kaiming": 2 / fan_in}
+    if criterion not in variances:
+        raise ValueError(f"criterion must be 'xavier' or 'kaiming'; got {criterion!r}.")
+    with torch.no_grad():
+        like = product.weight_tuples(weight, algebra, transposed, stacks)
+        radius = torch.randn_like(like).norm(dim=0) * math.sqrt(variances[criterion])
+        unit = like.new_tensor([float(u) for u in algebra.unit])
+        unit = (unit / unit.norm()).reshape(-1, *[1] * (like.dim() - 1))
+        across = torch.randn_like(like)
+        across = across - (across * unit).sum(0) * unit
+        # In R nothing lies across the unit: a direction is a sign.
+        angle = torch.rand_like(radius) * 2 * math.pi if algebra.dim > 1 else (torch.rand_like(radius) < 0.5) * math.pi
+        direction = angle.cos() * unit + angle.sin() * torch.nn.functional.normalize(across, dim=0)
+        return weight.copy_(product.weight_from_tuples(radius * direction, algebra, transposed, stacks))
+
+
+def _he(weight: Tensor, algebra: Algebra, nonlinearity: Any, stacks: int) -> float:
+    return torch.nn.init.calculate_gain(nonlinearity) / math.sqrt(fans(weight, algebra, stacks)[0])
+
+
+def _uniform(weight: Tensor, std: float) -> Tensor:
+    return torch.nn.init.uniform_(weight, -std * math.sqrt(3), std * math.sqrt(3))

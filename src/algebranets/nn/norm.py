@@ -1,0 +1,233 @@
+"""Whitening: batch norm that also makes a tuple's components uncorrelated, as in Trabelsi et al. (2018).
+
+The paper finds torch's own batch norm as good and 1.9 times as fast; this is the alternative it compares with.
+
+Shapes: C tuples, A components, N numbers per component (batch times space).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ClassVar, NamedTuple
+
+import torch
+import torch.distributed as dist
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.distributed.nn.functional import all_reduce
+
+from algebranets import algebra as algebras
+from algebranets import product
+from algebranets.algebra import Algebra
+
+#: Inputs beyond this are scaled before they are squared, so that a float32 holds their covariance.
+LARGE = 2.0**32
+
+
+class Statistics(NamedTuple):
+    """Mean and covariance of tuples that were divided by ``scale`` first."""
+
+    mean: Float[Tensor, "chan comp"]
+    covariance: Float[Tensor, "chan comp comp"]
+    scale: Float[Tensor, " chan"]
+    #: What is added to each variance.
+    eps: Float[Tensor, " chan"]
+
+
+class _Whitening(nn.Module):
+    num_dims: ClassVar[tuple[int, ...]]
+    running_mean: Tensor | None
+    running_covariance: Tensor | None
+    num_batches_tracked: Tensor | None
+
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float | None = 0.1,
+        affine: bool = True,
+        track_running_stats: bool = True,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+        *,
+        algebra: Algebra | str,
+        sync: bool = True,
+    ) -> None:
+        super().__init__()
+        self.algebra = algebras.get(algebra)
+        if eps <= 0:
+            raise ValueError(f"eps must be positive; got {eps}.")
+        self.num_features, self.eps, self.momentum, self.sync = num_features, eps, momentum, sync
+        self.affine, self.track_running_stats = affine, track_running_stats
+        channels, dim = product.whole_tuples(num_features, self.algebra, "num_features"), self.algebra.dim
+        factory = {"device": device, "dtype": dtype}
+        self.weight = nn.Parameter(torch.empty(channels, dim, dim, **factory)) if affine else None  # type: ignore[arg-type]
+        self.bias = nn.Parameter(torch.empty(num_features, **factory)) if affine else None  # type: ignore[arg-type]
+        kept = _at_least_float32(dtype or torch.get_default_dtype())
+        empty = {
+            "running_mean": torch.empty(num_features, device=device, dtype=kept),
+            "running_covariance": torch.empty(channels, dim, dim, device=device, dtype=kept),
+            "num_batches_tracked": torch.empty((), device=device, dtype=torch.long),
+        }
+        for name, buffer in empty.items():
+            self.register_buffer(name, buffer if track_running_stats else None)
+        self.reset_parameters()
+
+    def reset_running_stats(self) -> None:
+        """Mean zero and covariance one, as before the first batch."""
+        if (
+            self.running_mean is not None
+            and self.running_covariance is not None
+            and self.num_batches_tracked is not None
+        ):
+            self.running_mean.zero_()
+            self.running_covariance.copy_(torch.eye(self.algebra.dim))
+            self.num_batches_tracked.zero_()
+
+    def reset_parameters(self) -> None:
+        self.reset_running_stats()
+        if self.weight is not None and self.bias is not None:
+            with torch.no_grad():
+                self.weight.copy_(torch.eye(self.algebra.dim))
+                self.bias.zero_()
+
+    def forward(self, x: Tensor) -> Tensor:
+        if x.dim() not in self.num_dims or x.shape[1] != self.num_features:
+            dims = " or ".join(map(str, self.num_dims))
+            raise ValueError(
+                f"the input must have {dims} axes with {self.num_features} channels on axis 1; got {tuple(x.shape)}."
+            )
+        with torch.autocast(x.device.type, enabled=False):
+            return self._forward(x)
+
+    def _forward(self, x: Tensor) -> Tensor:
+        components = x.to(_at_least_float32(x.dtype)).unflatten(1, (self.algebra.dim, -1))
+        t = components.movedim(2, 0).movedim(2, 1).flatten(2)  # (C, A, N)
+        if self.training or self.running_mean is None:
+            t, stats = self._batch_statistics(t)
+        else:
+            stats = self._running_statistics(t)
+            t = t / stats.scale[:, None, None] - stats.mean[:, :, None]
+        lower = cholesky(stats.covariance, stats.eps)
+        scale = torch.eye(self.algebra.dim, dtype=t.dtype, device=t.device).expand_as(lower)
+        if self.weight is not None:
+            scale = self.weight.to(t.dtype)
+        y = torch.linalg.solve_triangular(lower, scale, upper=False, left=False) @ t
+        if self.bias is not None:
+            y = y + self.bias.to(t.dtype).unflatten(0, (self.algebra.dim, -1)).mT[:, :, None]
+        y = y.unflatten(2, (x.shape[0], *x.shape[2:])).movedim(2, 0).transpose(1, 2)
+        return y.flatten(1, 2).to(x.dtype)
+
+    def _batch_statistics(self, t: Float[Tensor, "chan comp num"]) -> tuple[Tensor, Statistics]:
+        """The batch, scaled and centred, and its statistics, over all ranks; keeps the running ones up to date."""
+        share = self.sync and dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
+        add: Callable[[Tensor], Tensor] = all_reduce if share else lambda total: total
+        largest = t.detach().abs().amax((1, 2)) if t.shape[2] else t.new_zeros(t.shape[0])
+        if share:
+            dist.all_reduce(largest, op=dist.ReduceOp.MAX)
+        scale = torch.where(largest > LARGE, largest, 1)
+        t = t / scale[:, None, None]
+        count = add(t.new_tensor(float(t.shape[2]))).clamp(min=1)
+        mean = add(t.sum(2)) / count
+        t = t - mean[:, :, None]
+        covariance = add(t @ t.mT) / count
+        # Variance below the rounding of the numbers themselves is none.
+        noise = (4 * torch.finfo(t.dtype).eps * largest / scale).square()
+        if self.running_mean is not None:
+            self._update(mean.detach(), covariance.detach(), scale, count.detach())
+        return t, Statistics(mean, covariance, scale, self.eps / scale.square() + noise)
+
+    def _running_statistics(self, t: Tensor) -> Statistics:
+        assert self.running_mean is not None
+        assert self.running_covariance is not None
+        covariance = self.running_covariance.to(t.dtype)
+        largest = covariance.diagonal(dim1=1, dim2=2).amax(1).sqrt()
+        scale = torch.where(largest > LARGE, largest, 1)
+        mean = self.running_mean.to(t.dtype).unflatten(0, (self.algebra.dim, -1)).mT / scale[:, None]
+        covariance = covariance / scale[:, None, None] / scale[:, None, None]
+        return Statistics(mean, covariance, scale, self.eps / scale.square() + torch.finfo(t.dtype).tiny)
+
+    @torch.no_grad()
+    def _update(self, mean: Tensor, covariance: Tensor, scale: Tensor, count: Tensor) -> None:
+        """Move the running statistics towards the batch's; the covariance unbiased, as torch's batch norm has it."""
+        assert self.running_mean is not None
+        assert self.running_covariance is not None
+        assert self.num_batches_tracked is not None
+        self.num_batches_tracked.add_(1)
+        share = 1 / self.num_batches_tracked if self.momentum is None else self.momentum
+        kept = self.running_covariance.dtype
+        unbiased = covariance * (count / (count - 1).clamp(min=1))
+        size = scale.to(kept)[:, None, None]
+        most = torch.finfo(kept).max
+        for running, batch in (
+            (self.running_mean, (mean.to(kept) * size[:, :, 0]).mT.flatten()),
+            (self.running_covariance, (unbiased.to(kept) * size * size).clamp(-most, most)),
+        ):
+            running.copy_((running * (1 - share) + batch * share).clamp(-most, most))
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> _Whitening:
+        """Move as every module does, but keep the statistics in float32 or better when weights become half."""
+        before = {name: self._buffers.get(name) for name in ("running_mean", "running_covariance")}
+        super()._apply(fn, recurse)
+        for name, kept in before.items():
+            now = self._buffers.get(name)
+            if kept is not None and now is not None and now.dtype.itemsize < 4:
+                self._buffers[name] = kept.to(now.device)
+        return self
+
+    def extra_repr(self) -> str:
+        return (
+            f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={self.affine}, "
+            f"track_running_stats={self.track_running_stats}, algebra={self.algebra.name}"
+        )
+
+
+class Whitening1d(_Whitening):
+    """`torch.nn.BatchNorm1d` that whitens tuples, for (batch, features) or (batch, channels, length)."""
+
+    num_dims = (2, 3)
+
+
+class Whitening2d(_Whitening):
+    """`torch.nn.BatchNorm2d` that whitens tuples: mean zero, each tuple's covariance the identity, then an affine map.
+
+    ``weight`` is a matrix for each tuple, (tuples, components, components), components in `Algebra.order`. In training
+    statistics are taken over all ranks where torch.distributed runs with several; ``sync=False`` keeps to one's own.
+
+    >>> import torch, algebranets as an
+    >>> an.nn.Whitening2d(64, algebra=an.H)(torch.randn(8, 64, 5, 5)).shape
+    torch.Size([8, 64, 5, 5])
+    """
+
+    num_dims = (4,)
+
+
+class Whitening3d(_Whitening):
+    """`torch.nn.BatchNorm3d` that whitens tuples."""
+
+    num_dims = (5,)
+
+
+def cholesky(
+    covariance: Float[Tensor, "chan comp comp"], eps: Float[Tensor, " chan"]
+) -> Float[Tensor, "chan comp comp"]:
+    """The lower triangle L with L L^T = covariance + eps, whose pivots cannot vanish, whatever was rounded before.
+
+    A pivot is the variance a component has beyond the ones before it; less than rounding of its own is held there.
+    """
+    dim = covariance.shape[1]
+    floor = 8 * dim * torch.finfo(covariance.dtype).eps
+    columns: list[Tensor] = []
+    for j in range(dim):
+        rest = covariance[:, j:, j]
+        variance = rest[:, :1] + eps[:, None]
+        if columns:
+            before = torch.stack([column[:, j:] for column in columns], dim=2)  # (C, A - j, j)
+            rest = rest - (before @ before[:, :1].mT).squeeze(2)
+        pivot = torch.maximum(rest[:, :1] + eps[:, None], floor * variance).sqrt()
+        columns.append(torch.cat([rest.new_zeros(rest.shape[0], j), pivot, rest[:, 1:] / pivot], dim=1))
+    return torch.stack(columns, dim=2)
+
+
+def _at_least_float32(dtype: torch.dtype) -> torch.dtype:
+    return dtype if dtype.itemsize >= 4 else torch.float32

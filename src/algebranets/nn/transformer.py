@@ -1,0 +1,132 @@
+"""Transformer layers over an algebra: attention and feed-forward are algebra-linear, the rest is torch's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from algebranets import algebra as algebras
+from algebranets import product
+from algebranets.algebra import Algebra
+from algebranets.nn.attention import MultiheadAttention
+from algebranets.nn.linear import Linear
+
+_ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu}
+
+
+class _TransformerLayer(nn.Module):
+    num_norms: int
+
+    def __init__(
+        self,
+        d_model: int,
+        nhead: int,
+        dim_feedforward: int = 2048,
+        dropout: float = 0.1,
+        activation: str | Callable[[Tensor], Tensor] = F.relu,
+        layer_norm_eps: float = 1e-5,
+        batch_first: bool = False,
+        norm_first: bool = False,
+        bias: bool = True,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+        *,
+        algebra: Algebra | str,
+        lowering: product.Lowering = "auto",
+    ) -> None:
+        super().__init__()
+        if isinstance(activation, str) and activation not in _ACTIVATIONS:
+            raise ValueError(f"activation must be 'relu', 'gelu' or a function; got {activation!r}.")
+        self.algebra = algebras.get(algebra)
+        self.norm_first = norm_first
+        self.activation: Callable[[Tensor], Tensor] = (
+            _ACTIVATIONS[activation] if isinstance(activation, str) else activation
+        )
+        factory: dict[str, Any] = {"device": device, "dtype": dtype}
+        over: dict[str, Any] = {"algebra": self.algebra, "lowering": lowering, **factory}
+        attention: dict[str, Any] = {"dropout": dropout, "bias": bias, "batch_first": batch_first, **over}
+        self.self_attn = MultiheadAttention(d_model, nhead, **attention)
+        if self.num_norms == 3:
+            self.multihead_attn = MultiheadAttention(d_model, nhead, **attention)
+        self.linear1 = Linear(d_model, dim_feedforward, bias, **over)
+        self.dropout = nn.Dropout(dropout)
+        self.linear2 = Linear(dim_feedforward, d_model, bias, **over)
+        for n in range(1, self.num_norms + 1):
+            setattr(self, f"norm{n}", nn.LayerNorm(d_model, eps=layer_norm_eps, bias=bias, **factory))
+            setattr(self, f"dropout{n}", nn.Dropout(dropout))
+
+    def _residual(self, n: int, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
+        """The n-th sublayer with its norm, before or behind, its dropout and its skip connection."""
+        norm, dropout = getattr(self, f"norm{n}"), getattr(self, f"dropout{n}")
+        if self.norm_first:
+            return x + dropout(sublayer(norm(x)))
+        y: Tensor = norm(x + dropout(sublayer(x)))
+        return y
+
+    def _feed_forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.linear2(self.dropout(self.activation(self.linear1(x))))
+        return y
+
+
+class TransformerEncoderLayer(_TransformerLayer):
+    """`torch.nn.TransformerEncoderLayer` over an algebra; works in `torch.nn.TransformerEncoder`.
+
+    >>> import torch, algebranets as an
+    >>> an.nn.TransformerEncoderLayer(64, 4, 128, algebra=an.H)(torch.randn(5, 2, 64)).shape
+    torch.Size([5, 2, 64])
+    """
+
+    num_norms = 2
+
+    def forward(
+        self,
+        src: Tensor,
+        src_mask: Tensor | None = None,
+        src_key_padding_mask: Tensor | None = None,
+        is_causal: bool = False,
+    ) -> Tensor:
+        def attend(x: Tensor) -> Tensor:
+            return self.self_attn(
+                x, x, x, src_key_padding_mask, need_weights=False, attn_mask=src_mask, is_causal=is_causal
+            )[0]
+
+        return self._residual(2, self._residual(1, src, attend), self._feed_forward)
+
+
+class TransformerDecoderLayer(_TransformerLayer):
+    """`torch.nn.TransformerDecoderLayer` over an algebra; works in `torch.nn.TransformerDecoder`."""
+
+    num_norms = 3
+
+    def forward(
+        self,
+        tgt: Tensor,
+        memory: Tensor,
+        tgt_mask: Tensor | None = None,
+        memory_mask: Tensor | None = None,
+        tgt_key_padding_mask: Tensor | None = None,
+        memory_key_padding_mask: Tensor | None = None,
+        tgt_is_causal: bool = False,
+        memory_is_causal: bool = False,
+    ) -> Tensor:
+        def attend(x: Tensor) -> Tensor:
+            return self.self_attn(
+                x, x, x, tgt_key_padding_mask, need_weights=False, attn_mask=tgt_mask, is_causal=tgt_is_causal
+            )[0]
+
+        def look_up(x: Tensor) -> Tensor:
+            return self.multihead_attn(
+                x,
+                memory,
+                memory,
+                memory_key_padding_mask,
+                need_weights=False,
+                attn_mask=memory_mask,
+                is_causal=memory_is_causal,
+            )[0]
+
+        return self._residual(3, self._residual(2, self._residual(1, tgt, attend), look_up), self._feed_forward)

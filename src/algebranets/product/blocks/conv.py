@@ -1,0 +1,69 @@
+"""Convolutions through blocks: copies become further images of the batch."""
+
+from __future__ import annotations
+
+from math import prod
+
+from torch import Tensor
+
+from algebranets.algebra import Algebra, Block
+from algebranets.product.blocks.linear import linear
+from algebranets.product.blocks.matrix import bias_fits, join, matrix, multiply, spans_worth_skipping, split
+from algebranets.product.geometry import Geometry
+
+
+def conv(x: Tensor, weight: Tensor, bias: Tensor | None, algebra: Algebra, geometry: Geometry) -> Tensor:
+    """Any of torch's convolutions over ``algebra``; ``x`` has a batch axis."""
+    if geometry.pointwise and prod(weight.shape[-geometry.num_axes :]) == 1 and _channels_last(x):
+        return _pointwise(x, weight, bias, algebra, geometry)
+    parts = []
+    for block, part in zip(algebra.blocks, split(x, algebra, dim=1), strict=True):
+        w = matrix(weight, algebra, block, geometry.transposed)
+        parts.append(_conv_block(part, w, bias if bias_fits(algebra) else None, block, geometry))
+    y = join(parts, dim=1)
+    return y if bias is None or bias_fits(algebra) else y + bias.reshape(-1, *[1] * geometry.num_axes)
+
+
+def _conv_block(x: Tensor, weight: Tensor, bias: Tensor | None, block: Block, geometry: Geometry) -> Tensor:
+    folded = _fold(x, block.num_copies)
+    if geometry.groups > 1 and block.size > 1:
+        # torch wants a group's channels side by side: (component, group, channel) becomes (group, component, channel).
+        size, groups = block.size, geometry.groups
+        weight = weight.unflatten(0, (size, groups, -1)).transpose(0, 1).flatten(0, 2)
+        bias = None if bias is None else bias.unflatten(0, (size, groups, -1)).transpose(0, 1).flatten()
+        y = geometry.convolve(_exchange(folded, size, groups), weight, bias)
+        return _unfold(_exchange(y, groups, size), block.num_copies)
+    plain = geometry.groups == 1 and not geometry.transposed
+    spans = spans_worth_skipping(block, prod(weight.shape[1:])) if plain else None
+    return _unfold(multiply(geometry.convolve, folded, weight, bias, spans, block.size), block.num_copies)
+
+
+def _pointwise(x: Tensor, weight: Tensor, bias: Tensor | None, algebra: Algebra, geometry: Geometry) -> Tensor:
+    """A 1 x 1 convolution of an image with its channels innermost: a linear layer on a view of it."""
+    w = weight.reshape(weight.shape[: -geometry.num_axes])
+    return linear(x.movedim(1, -1), w.mT if geometry.transposed else w, bias, algebra).movedim(-1, 1)
+
+
+def _channels_last(x: Tensor) -> bool:
+    """Whether an image's channels are innermost in memory."""
+    return x.dim() > 3 and x.shape[1] > 1 and x.stride(1) == 1 and prod(x.shape[2:]) > 1
+
+
+def _fold(x: Tensor, num_copies: int) -> Tensor:
+    """(batch, copy, channel, ...) to (batch and copy, channel, ...): a view of a contiguous image."""
+    if num_copies > 1 and _channels_last(x):
+        return x.movedim(1, -1).unflatten(-1, (num_copies, -1)).movedim(-2, 1).flatten(0, 1).movedim(-1, 1)
+    return x.reshape(x.shape[0] * num_copies, -1, *x.shape[2:])
+
+
+def _unfold(y: Tensor, num_copies: int) -> Tensor:
+    if num_copies > 1 and _channels_last(y):
+        return y.movedim(1, -1).unflatten(0, (-1, num_copies)).movedim(1, -2).flatten(-2).movedim(-1, 1)
+    return y.reshape(y.shape[0] // num_copies, -1, *y.shape[2:])
+
+
+def _exchange(x: Tensor, first: int, second: int) -> Tensor:
+    """Channels in the order (first, second, ...) put into the order (second, first, ...), memory format kept."""
+    if _channels_last(x):
+        return x.movedim(1, -1).unflatten(-1, (first, second, -1)).transpose(-3, -2).flatten(-3).movedim(-1, 1)
+    return x.unflatten(1, (first, second, -1)).transpose(1, 2).flatten(1, 3)

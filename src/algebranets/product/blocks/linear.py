@@ -1,0 +1,27 @@
+"""Linear layers through blocks."""
+
+from __future__ import annotations
+
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor
+
+from algebranets.algebra import Algebra
+from algebranets.product.blocks.matrix import bias_fits, join, matrix, multiply, spans_worth_skipping, split
+
+
+def linear(
+    x: Float[Tensor, "*batch inp"], weight: Tensor, bias: Tensor | None, algebra: Algebra, stacks: int = 1
+) -> Float[Tensor, "*batch out"]:
+    """``y_o = sum_i w_oi . x_i``, products taken in ``algebra``."""
+    rows = x.reshape(-1, x.shape[-1])
+    num_rows, num_in = rows.shape[0], rows.shape[1] // algebra.dim
+    parts = []
+    for block, part in zip(algebra.blocks, split(rows, algebra, dim=1), strict=True):
+        folded = part.reshape(num_rows * block.num_copies, block.size * num_in)
+        spans = spans_worth_skipping(block, block.size * num_in) if stacks == 1 else None
+        w = matrix(weight, algebra, block, stacks=stacks)
+        y = multiply(F.linear, folded, w, bias if bias_fits(algebra) else None, spans, block.size)
+        parts.append(y.reshape(num_rows, block.num_copies, stacks, -1).transpose(1, 2).reshape(num_rows, stacks, -1))
+    y = join(parts, dim=2).reshape(*x.shape[:-1], -1)
+    return y if bias is None or bias_fits(algebra) else y + bias

@@ -1,0 +1,111 @@
+"""Where numbers lie: tuples in activations, weights in their storage.
+
+Activations are planar: a channel axis of size A * n holds n tuples component by component, in `Algebra.order`.
+A weight with ``first`` x ``second`` tuples is stored
+
+- folded, ``(k * first, k * second, *kernel)``, where its block is the tuple itself (M_n(R), R): it is the matrix
+  that multiplies, and nothing is expanded;
+- planar, ``(A, first, second, *kernel)``, components in table order, for every other algebra.
+
+``first`` and ``second`` are torch's axes: (out, in), and (in, out) in a transposed convolution. ``stacks`` weights
+may lie one behind the other along the first axis, as in torch's ``weight_ih`` (gates) and ``in_proj_weight`` (q, k, v).
+"""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Shaped
+from torch import Tensor
+
+from algebranets.algebra import Algebra
+
+
+def tuples(x: Tensor, algebra: Algebra, dim: int = -1) -> Tensor:
+    """``x`` with axis ``dim`` made two: (component in the order of the algebra's table, channel).
+
+    >>> from algebranets import H
+    >>> tuples(torch.zeros(7, 12), H).shape
+    torch.Size([7, 4, 3])
+
+    A view where `Algebra.order` is the table's order (R, C, H, ...), else a rearranged copy; differentiable.
+    """
+    dim = dim % x.dim()
+    whole_tuples(x.shape[dim], algebra, f"the size of axis {dim}")
+    split = x.unflatten(dim, (algebra.dim, -1))
+    return _reorder(split, dim, [algebra.order.index(k) for k in range(algebra.dim)])
+
+
+def from_tuples(t: Tensor, algebra: Algebra, dim: int = -2) -> Tensor:
+    """The inverse of `tuples`; ``dim`` is the component axis, the channel axis follows it.
+
+    >>> from algebranets import M2R
+    >>> x = torch.randn(7, 12)
+    >>> torch.equal(from_tuples(tuples(x, M2R), M2R), x)
+    True
+    """
+    dim = dim % t.dim()
+    if t.shape[dim] != algebra.dim or dim + 1 == t.dim():
+        raise ValueError(
+            f"axis {dim} must hold the {algebra.dim} components of {algebra.name}, with the channels behind it; "
+            f"got shape {tuple(t.shape)}."
+        )
+    return _reorder(t, dim, list(algebra.order)).flatten(dim, dim + 1)
+
+
+def whole_tuples(features: int, algebra: Algebra, what: str) -> int:
+    """How many tuples ``features`` real numbers hold; ``what`` they count names them in the error."""
+    if features <= 0 or features % algebra.dim:
+        below = features // algebra.dim * algebra.dim
+        near = f"{below} or {below + algebra.dim}" if below > 0 else str(algebra.dim)
+        raise ValueError(
+            f"{what} is {features}, which does not hold whole {algebra.name} tuples: "
+            f"it must be a multiple of {algebra.dim}, such as {near}."
+        )
+    return features // algebra.dim
+
+
+def weight_shape(
+    algebra: Algebra, first: int, second: int, kernel: tuple[int, ...] = (), stacks: int = 1
+) -> tuple[int, ...]:
+    """The shape in which a weight of ``first`` x ``second`` tuples is stored."""
+    if algebra.folded:
+        size = algebra.blocks[0].size
+        return (stacks * size * first, size * second, *kernel)
+    return (stacks * algebra.dim, first, second, *kernel)
+
+
+def weight_tuples(
+    weight: Tensor, algebra: Algebra, transposed: bool = False, stacks: int = 1
+) -> Shaped[Tensor, "comp first second *kernel"]:
+    """A stored weight as (component in table order, first, second, ...); stacks lie behind each other in ``first``."""
+    if not algebra.folded:
+        return weight.unflatten(0, (stacks, algebra.dim)).transpose(0, 1).flatten(1, 2)
+    size = algebra.blocks[0].size
+    cells = weight.unflatten(1, (size, -1)).unflatten(0, (stacks, size, -1))  # (stack, row, first, column, second, ...)
+    return torch.stack([cells[:, p, :, q].flatten(0, 1) for p, q in _places(algebra, transposed)])
+
+
+def weight_from_tuples(
+    t: Shaped[Tensor, "comp first second *kernel"], algebra: Algebra, transposed: bool = False, stacks: int = 1
+) -> Tensor:
+    """The inverse of `weight_tuples`."""
+    split = t.unflatten(1, (stacks, -1))
+    if not algebra.folded:
+        return split.transpose(0, 1).flatten(0, 1)
+    size = algebra.blocks[0].size
+    places = _places(algebra, transposed)
+    rows = [torch.cat([split[places.index((p, q))] for q in range(size)], dim=2) for p in range(size)]
+    return torch.cat(rows, dim=1).flatten(0, 1)
+
+
+def _places(algebra: Algebra, transposed: bool) -> list[tuple[int, int]]:
+    """For each component, its (first, second) place in the folded block."""
+    entries = algebra.blocks[0].entries
+    where = {entry[0][0]: (p, q) for p, row in enumerate(entries) for q, entry in enumerate(row)}
+    return [where[i][::-1] if transposed else where[i] for i in range(algebra.dim)]
+
+
+def _reorder(t: Tensor, dim: int, order: list[int]) -> Tensor:
+    if order == sorted(order):
+        return t
+    return torch.stack([t.select(dim, k) for k in order], dim)
