@@ -22,10 +22,9 @@ def fans(weight: Tensor, algebra: Algebra, stacks: int = 1) -> tuple[float, floa
     >>> fans(nn.Linear(8, 12, algebra=H).weight, H)  # 2 tuples in, 3 out, 4 products each
     (8.0, 12.0)
     """
-    with torch.no_grad():
-        _, first, second, *kernel = product.weight_tuples(weight, algebra, stacks=stacks).shape
-    per_tuple = math.prod(kernel) * algebra.multiplies / algebra.dim
-    return second * per_tuple, first // stacks * per_tuple
+    first, second = product.num_tuples(weight, algebra, stacks)
+    per_tuple = math.prod(weight.shape[2:]) * algebra.multiplies / algebra.dim
+    return second * per_tuple, first * per_tuple
 
 
 def xavier_uniform_(weight: Tensor, algebra: Algebra, gain: float = 1.0, stacks: int = 1) -> Tensor:

@@ -97,6 +97,8 @@ class _Whitening(nn.Module):
             raise ValueError(
                 f"the input must have {dims} axes with {self.num_features} channels on axis 1; got {tuple(x.shape)}."
             )
+        if not torch.amp.is_autocast_available(x.device.type):  # the meta device
+            return self._forward(x)
         with torch.autocast(x.device.type, enabled=False):
             return self._forward(x)
 
@@ -156,14 +158,12 @@ class _Whitening(nn.Module):
         self.num_batches_tracked.add_(1)
         share = 1 / self.num_batches_tracked if self.momentum is None else self.momentum
         kept = self.running_covariance.dtype
-        unbiased = covariance * (count / (count - 1).clamp(min=1))
-        size = scale.to(kept)[:, None, None]
-        most = torch.finfo(kept).max
-        for running, batch in (
-            (self.running_mean, (mean.to(kept) * size[:, :, 0]).mT.flatten()),
-            (self.running_covariance, (unbiased.to(kept) * size * size).clamp(-most, most)),
-        ):
-            running.copy_((running * (1 - share) + batch * share).clamp(-most, most))
+        unbiased = covariance.to(kept) * (count / (count - 1).clamp(min=1)).to(kept)
+        # Where a number cannot hold the covariance, all of a tuple's shrinks alike, so that it stays a covariance.
+        variance = unbiased.diagonal(dim1=1, dim2=2).amax(1).clamp(min=torch.finfo(kept).tiny)
+        size = torch.minimum(scale.to(kept), (torch.finfo(kept).max / 4) ** 0.5 / variance.sqrt())[:, None, None]
+        self.running_mean.lerp_((mean.to(kept) * scale.to(kept)[:, None]).mT.flatten(), share)
+        self.running_covariance.lerp_(unbiased * size * size, share)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> _Whitening:
         """Move as every module does, but keep the statistics in float32 or better when weights become half."""

@@ -52,6 +52,7 @@ class _TransformerLayer(nn.Module):
         self.self_attn = MultiheadAttention(d_model, nhead, **attention)
         if self.num_norms == 3:
             self.multihead_attn = MultiheadAttention(d_model, nhead, **attention)
+        product.whole_tuples(dim_feedforward, self.algebra, "dim_feedforward")
         self.linear1 = Linear(d_model, dim_feedforward, bias, **over)
         self.dropout = nn.Dropout(dropout)
         self.linear2 = Linear(dim_feedforward, d_model, bias, **over)

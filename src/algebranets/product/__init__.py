@@ -18,6 +18,7 @@ from algebranets.product.cells import Direction, step
 from algebranets.product.geometry import Geometry
 from algebranets.product.layout import (
     from_tuples,
+    num_tuples,
     tuples,
     weight_from_tuples,
     weight_shape,
@@ -36,6 +37,7 @@ __all__ = [
     "conv",
     "from_tuples",
     "linear",
+    "num_tuples",
     "recurrent",
     "step",
     "tuples",
@@ -59,8 +61,7 @@ def linear(
 
     ``weight`` and ``bias`` may hold several layers one behind the other (``stacks``); so does the output then.
     """
-    _check(weight, algebra, stacks, 0)
-    num_in = _num_second(weight, algebra)
+    _, num_in = num_tuples(weight, algebra, stacks)
     if x.shape[-1] != num_in * algebra.dim:
         raise ValueError(
             f"the input's last axis must hold {num_in * algebra.dim} features "
@@ -79,11 +80,10 @@ def conv(
     lowering: Lowering = "auto",
 ) -> Tensor:
     """Convolution, transposed or not, in one to three spatial axes, batched or not."""
-    _check(weight, algebra, 1, geometry.num_axes)
     if x.dim() == geometry.num_axes + 1:
         return conv(x[None], weight, bias, geometry=geometry, algebra=algebra, lowering=lowering)[0]
-    first = weight.shape[0] // algebra.blocks[0].size if algebra.folded else weight.shape[1]
-    num_in = first if geometry.transposed else _num_second(weight, algebra) * geometry.groups
+    first, second = num_tuples(weight, algebra)
+    num_in = first if geometry.transposed else second * geometry.groups
     if x.dim() != geometry.num_axes + 2 or x.shape[1] != num_in * algebra.dim:
         raise ValueError(
             f"the input must be (batch, {num_in * algebra.dim} channels, {geometry.num_axes} spatial axes) or the same "
@@ -116,24 +116,3 @@ def _choose(lowering: Lowering) -> ModuleType:
     if lowering not in _LOWERINGS:
         raise ValueError(f"lowering must be one of auto, {', '.join(_LOWERINGS)}; got {lowering!r}.")
     return _LOWERINGS[lowering]
-
-
-def _num_second(weight: Tensor, algebra: Algebra) -> int:
-    return weight.shape[1] // algebra.blocks[0].size if algebra.folded else weight.shape[2]
-
-
-def _check(weight: Tensor, algebra: Algebra, stacks: int, num_axes: int) -> None:
-    """That ``weight`` is stored as this algebra stores weights."""
-    axes = num_axes + (2 if algebra.folded else 3)
-    unit = algebra.blocks[0].size if algebra.folded else algebra.dim
-    whole = weight.dim() == axes and weight.shape[0] % (unit * stacks) == 0
-    if (
-        not whole
-        or (algebra.folded and weight.shape[1] % unit)
-        or (not algebra.folded and weight.shape[0] != unit * stacks)
-    ):
-        expected = weight_shape(algebra, 1, 1, (1,) * num_axes, stacks)
-        raise ValueError(
-            f"a weight over {algebra.name} must have {axes} axes, stored as product.weight_shape says "
-            f"({expected} for one tuple to one tuple); got shape {tuple(weight.shape)}."
-        )

@@ -1,11 +1,11 @@
 """Where numbers lie: tuples in activations, weights in their storage.
 
 Activations are planar: a channel axis of size A * n holds n tuples component by component, in `Algebra.order`.
-A weight with ``first`` x ``second`` tuples is stored
+A weight with ``first`` x ``second`` tuples has as many axes as torch's and is stored
 
 - folded, ``(k * first, k * second, *kernel)``, where its block is the tuple itself (M_n(R), R): it is the matrix
   that multiplies, and nothing is expanded;
-- planar, ``(A, first, second, *kernel)``, components in table order, for every other algebra.
+- planar, ``(A * first, second, *kernel)``, component by component in table order, for every other algebra.
 
 ``first`` and ``second`` are torch's axes: (out, in), and (in, out) in a transposed convolution. ``stacks`` weights
 may lie one behind the other along the first axis, as in torch's ``weight_ih`` (gates) and ``in_proj_weight`` (q, k, v).
@@ -71,7 +71,19 @@ def weight_shape(
     if algebra.folded:
         size = algebra.blocks[0].size
         return (stacks * size * first, size * second, *kernel)
-    return (stacks * algebra.dim, first, second, *kernel)
+    return (stacks * algebra.dim * first, second, *kernel)
+
+
+def num_tuples(weight: Tensor, algebra: Algebra, stacks: int = 1) -> tuple[int, int]:
+    """How many tuples a stored weight has on its ``first`` and ``second`` axis: `weight_shape`, backwards."""
+    unit, per_second = (algebra.blocks[0].size,) * 2 if algebra.folded else (algebra.dim, 1)
+    first, second = weight.shape[:2]
+    if first % (unit * stacks) or second % per_second:
+        raise ValueError(
+            f"a weight over {algebra.name} must be stored as product.weight_shape says, its first axis a multiple of "
+            f"{unit * stacks} and its second of {per_second}; got shape {tuple(weight.shape)}."
+        )
+    return first // (unit * stacks), second // per_second
 
 
 def weight_tuples(
@@ -79,7 +91,7 @@ def weight_tuples(
 ) -> Shaped[Tensor, "comp first second *kernel"]:
     """A stored weight as (component in table order, first, second, ...); stacks lie behind each other in ``first``."""
     if not algebra.folded:
-        return weight.unflatten(0, (stacks, algebra.dim)).transpose(0, 1).flatten(1, 2)
+        return weight.unflatten(0, (stacks, algebra.dim, -1)).transpose(0, 1).flatten(1, 2)
     size = algebra.blocks[0].size
     cells = weight.unflatten(1, (size, -1)).unflatten(0, (stacks, size, -1))  # (stack, row, first, column, second, ...)
     return torch.stack([cells[:, p, :, q].flatten(0, 1) for p, q in _places(algebra, transposed)])
@@ -91,7 +103,7 @@ def weight_from_tuples(
     """The inverse of `weight_tuples`."""
     split = t.unflatten(1, (stacks, -1))
     if not algebra.folded:
-        return split.transpose(0, 1).flatten(0, 1)
+        return split.transpose(0, 1).flatten(0, 2)
     size = algebra.blocks[0].size
     places = _places(algebra, transposed)
     rows = [torch.cat([split[places.index((p, q))] for q in range(size)], dim=2) for p in range(size)]

@@ -10,6 +10,7 @@ from algebranets.algebra import Algebra, Block
 from algebranets.product.blocks.linear import linear
 from algebranets.product.blocks.matrix import bias_fits, join, matrix, multiply, spans_worth_skipping, split
 from algebranets.product.geometry import Geometry
+from algebranets.product.layout import weight_from_tuples, weight_tuples
 
 
 def conv(x: Tensor, weight: Tensor, bias: Tensor | None, algebra: Algebra, geometry: Geometry) -> Tensor:
@@ -40,8 +41,10 @@ def _conv_block(x: Tensor, weight: Tensor, bias: Tensor | None, block: Block, ge
 
 def _pointwise(x: Tensor, weight: Tensor, bias: Tensor | None, algebra: Algebra, geometry: Geometry) -> Tensor:
     """A 1 x 1 convolution of an image with its channels innermost: a linear layer on a view of it."""
-    w = weight.reshape(weight.shape[: -geometry.num_axes])
-    return linear(x.movedim(1, -1), w.mT if geometry.transposed else w, bias, algebra).movedim(-1, 1)
+    w = weight.flatten(1)
+    if geometry.transposed:
+        w = weight_from_tuples(weight_tuples(w, algebra, transposed=True).mT, algebra)
+    return linear(x.movedim(1, -1), w, bias, algebra).movedim(-1, 1)
 
 
 def _channels_last(x: Tensor) -> bool:
@@ -53,13 +56,13 @@ def _fold(x: Tensor, num_copies: int) -> Tensor:
     """(batch, copy, channel, ...) to (batch and copy, channel, ...): a view of a contiguous image."""
     if num_copies > 1 and _channels_last(x):
         return x.movedim(1, -1).unflatten(-1, (num_copies, -1)).movedim(-2, 1).flatten(0, 1).movedim(-1, 1)
-    return x.reshape(x.shape[0] * num_copies, -1, *x.shape[2:])
+    return x.reshape(x.shape[0] * num_copies, x.shape[1] // num_copies, *x.shape[2:])
 
 
 def _unfold(y: Tensor, num_copies: int) -> Tensor:
     if num_copies > 1 and _channels_last(y):
         return y.movedim(1, -1).unflatten(0, (-1, num_copies)).movedim(1, -2).flatten(-2).movedim(-1, 1)
-    return y.reshape(y.shape[0] // num_copies, -1, *y.shape[2:])
+    return y.reshape(y.shape[0] // num_copies, y.shape[1] * num_copies, *y.shape[2:])
 
 
 def _exchange(x: Tensor, first: int, second: int) -> Tensor:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
@@ -14,7 +16,7 @@ def linear(
     x: Float[Tensor, "*batch inp"], weight: Tensor, bias: Tensor | None, algebra: Algebra, stacks: int = 1
 ) -> Float[Tensor, "*batch out"]:
     """``y_o = sum_i w_oi . x_i``, products taken in ``algebra``."""
-    rows = x.reshape(-1, x.shape[-1])
+    rows = x.reshape(prod(x.shape[:-1]), x.shape[-1])
     num_rows, num_in = rows.shape[0], rows.shape[1] // algebra.dim
     parts = []
     for block, part in zip(algebra.blocks, split(rows, algebra, dim=1), strict=True):
@@ -22,6 +24,9 @@ def linear(
         spans = spans_worth_skipping(block, block.size * num_in) if stacks == 1 else None
         w = matrix(weight, algebra, block, stacks=stacks)
         y = multiply(F.linear, folded, w, bias if bias_fits(algebra) else None, spans, block.size)
-        parts.append(y.reshape(num_rows, block.num_copies, stacks, -1).transpose(1, 2).reshape(num_rows, stacks, -1))
-    y = join(parts, dim=2).reshape(*x.shape[:-1], -1)
+        width = y.shape[1] // stacks
+        y = y.reshape(num_rows, block.num_copies, stacks, width).transpose(1, 2)
+        parts.append(y.reshape(num_rows, stacks, block.num_copies * width))
+    y = join(parts, dim=2)
+    y = y.reshape(*x.shape[:-1], stacks * y.shape[2])
     return y if bias is None or bias_fits(algebra) else y + bias

@@ -20,9 +20,10 @@ def matrix(weight: Tensor, algebra: Algebra, block: Block, transposed: bool = Fa
     """
     if algebra.folded:
         return weight
-    signed = {1: weight.unbind(0)}
+    components = weight.unflatten(0, (stacks * algebra.dim, -1))
+    signed = {1: components.unbind(0)}
     if block.has_signs:
-        signed[-1] = (-weight).unbind(0)
+        signed[-1] = (-components).unbind(0)
     zero = torch.zeros_like(signed[1][0])
 
     def cell(stack: int, p: int, q: int) -> Tensor:

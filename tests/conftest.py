@@ -1,0 +1,59 @@
+"""What every test shares: the algebras that laws are checked over, and memory that is NaN until it is written."""
+
+import random
+
+import pytest
+import torch
+
+from algebranets.algebra import (
+    CATALOGUE,
+    DUAL,
+    SPLIT_QUATERNIONS,
+    Algebra,
+    C,
+    H,
+    M2R,
+    cayley_dickson,
+    clifford,
+    cyclic,
+    direct_sum,
+    matrix,
+    opposite,
+    tensor,
+)
+
+
+def random_algebra(seed: int, dim: int, density: float = 0.3) -> Algebra:
+    """A product with no structure at all: several terms in an entry, coefficients other than 1, zero rows."""
+    rng = random.Random(seed)
+    products = {
+        (i, j): {k: rng.choice([-2, -1, 1, 3]) for k in range(dim) if rng.random() < density}
+        for i in range(dim)
+        for j in range(dim)
+    }
+    return Algebra.from_products(f"random{seed}", products, dim)
+
+
+CONSTRUCTED = [
+    cayley_dickson(3),
+    SPLIT_QUATERNIONS,
+    clifford(1, 1, 1),
+    cyclic(3),
+    matrix(2, over=H),
+    opposite(M2R),
+    direct_sum(C, M2R),
+    direct_sum(M2R, M2R),
+    tensor(H, DUAL),
+]
+RANDOM = [random_algebra(1, 3), random_algebra(2, 5), random_algebra(3, 4, density=0.1)]
+ALGEBRAS = [*CATALOGUE.values(), *CONSTRUCTED, *RANDOM]
+
+
+@pytest.fixture(autouse=True)
+def poisoned_memory():
+    """``torch.empty`` gives NaN, so that a number nobody wrote shows; seeds are fixed."""
+    torch.manual_seed(0)
+    torch.use_deterministic_algorithms(True)
+    torch.utils.deterministic.fill_uninitialized_memory = True
+    yield
+    torch.use_deterministic_algorithms(False)

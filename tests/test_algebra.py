@@ -1,0 +1,368 @@
+import json
+import pickle
+
+import pytest
+from conftest import ALGEBRAS, CONSTRUCTED
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from algebranets import algebra as algebras
+from algebranets.algebra import (
+    BIQUATERNIONS,
+    BIQUATERNIONS_IN_M2C,
+    CATALOGUE,
+    CROSS,
+    DUAL,
+    M2C,
+    M2R,
+    M3R,
+    SPLIT_QUATERNIONS,
+    SPLIT_QUATERNIONS_IN_M2R,
+    Algebra,
+    C,
+    H,
+    R,
+    cayley_dickson,
+    change_basis,
+    clifford,
+    cyclic,
+    diagonal,
+    direct_sum,
+    group_algebra,
+    matrix,
+    opposite,
+    tensor,
+)
+
+over_catalogue = pytest.mark.parametrize("algebra", CATALOGUE.values(), ids=str)
+over_all = pytest.mark.parametrize("algebra", ALGEBRAS, ids=str)
+
+# The paper's tables, as its source has them.
+PAPER_TABLES = {
+    "C": r"""$\mathbb{C}$ & $a$ & $b$\\
+ \midrule
+ $a$ & $a$ & $b$\\
+ $b$ & $b$ & $-a$\\""",
+    "M2R": r"""\begin{tabular}{c|cccc}
+$M_2(\mathbb{R})$ & $a$ & $b$ & $c$ & $d$\\
+ \midrule
+ $a$ & $a$ & $b$ & 0 & 0\\
+ $b$ & 0 & 0 & $a$ & $b$\\
+ $c$ & $c$ & $d$ & 0 & 0 \\
+ $d$ & 0 & 0 & $c$ & $d$
+\end{tabular}""",
+    "H": r"""$\mathbb{H}$& $a$ & $b$ & $c$ & $d$\\
+ \midrule
+ $a$ & $a$ & $b$  & $c$  & $d$\\
+ $b$ & $b$ & -$a$ & $d$  & -$c$\\
+ $c$ & $c$ & -$d$ & -$a$ & $b$ \\
+ $d$ & $d$ & $c$  & -$b$ & -$a$""",
+    "diagonal(4)": r"""$\mathbb{D}$& $a$ & $b$ & $c$ & $d$\\
+ $a$ & $a$ & 0 & 0 & 0\\
+ $b$ & 0 & $b$ & 0 & 0\\
+ $c$ & 0 & 0 & $c$ & 0 \\
+ $d$ & 0 & 0 & 0 & $d$""",
+    "DUAL": r"""Dual Number & $a$ & $b$ \\
+ $a$ & $a$ & $b$  \\
+ $b$ & $b$ & 0\\""",
+    "CROSS": r"""Cross Product & $a$ & $b$ & $c$ \\
+ $a$ & 0  & c  & -b \\
+ $b$ & -c & 0  & a  \\
+ $c$ & b  & -a & 0  \\""",
+    "M2C": r"""$M_2(\mathbb{C})$ & $a$ & $b$ & $c$ & $d$ & $e$ & $f$ & $g$ & $h$\\
+ $a$ & $a$ & $b$  & $c$ & $d$  & 0     & 0      & 0      & 0\\
+ $b$ & $b$ & -$a$ & $d$ & -$c$ & 0     & 0      & 0      & 0\\
+ $c$ & 0     & 0      & 0     & 0      & $a$ & $b$  & $c$  & $d$\\
+ $d$ & 0     & 0      & 0     & 0      & $b$ & -$a$ & $d$  & -$c$\\
+ $e$ & $e$ & $f$  & $g$ & $h$  & 0     & 0      & 0      & 0\\
+ $f$ & $f$ & -$e$ & $h$ & -$g$ & 0     & 0      & 0      & 0\\
+ $g$ & 0     & 0      & 0     & 0      & $e$ & $f$  & $g$  & $h$\\
+ $h$ & 0     & 0      & 0     & 0      &$f$  & -$e$ & $h$  & -$g$\\""",
+}
+
+# Table 1: weight size, weight reuse, multiplies, values loaded.
+TABLE_1 = {
+    "R": (1, 1, 1, 2),
+    "C": (2, 2, 4, 4),
+    "M2R": (4, 2, 8, 8),
+    "M3R": (9, 3, 27, 18),
+    "M4R": (16, 4, 64, 32),
+    "M2C": (8, 4, 32, 16),
+    "H": (4, 4, 16, 8),
+    "diagonal(4)": (4, 1, 4, 8),
+    "DUAL": (2, None, 3, 4),
+    "CROSS": (3, 2, 6, 6),
+}
+
+
+@over_catalogue
+def test_table_1_follows_from_the_multiplication_table(algebra):
+    row = (algebra.dim, algebra.weight_reuse, algebra.multiplies, algebra.values_loaded)
+    assert row == TABLE_1[algebra.name]
+
+
+@pytest.mark.parametrize("name", PAPER_TABLES)
+def test_the_papers_source_can_be_pasted_in(name):
+    assert Algebra.parse(PAPER_TABLES[name]).terms == CATALOGUE[name].terms
+
+
+@over_all
+def test_every_form_of_a_table_gives_the_same_algebra(algebra, tmp_path):
+    data = algebra.to_dict()
+    assert Algebra.from_table(data) == algebra
+    assert Algebra.parse(algebra.table()) == algebra
+    dense = [[[algebra.products.get((i, j), {}).get(k, 0) for k in range(algebra.dim)] for j in range(algebra.dim)]
+             for i in range(algebra.dim)]  # fmt: skip
+    assert Algebra.from_table(dense, name="dense").terms == algebra.terms
+    labels = algebra.components
+    nested = {a: {b: data["table"][i][j] for j, b in enumerate(labels)} for i, a in enumerate(labels)}
+    assert Algebra.from_table(nested, name="nested").terms == algebra.terms
+    (tmp_path / "mine.json").write_text(json.dumps(data))
+    assert algebras.get(tmp_path / "mine.json") == algebra
+    (tmp_path / "mine.toml").write_text(f"table = '''\n{algebra.table()}\n'''")
+    assert Algebra.load(tmp_path / "mine.toml") == algebra
+    (tmp_path / "mine.txt").write_text(algebra.table())
+    assert algebras.get(str(tmp_path / "mine.txt")) == algebra
+
+
+def test_numbers_and_odd_labels_are_entries_too():
+    assert Algebra.from_table([[1, 2], [2, -1]], name="C").terms == C.terms
+    quaternions = Algebra.parse("""
+        H | 1   i   j   k
+        1 | 1   i   j   k
+        k | k   j  -i  -1
+        i | i  -1   k  -j
+        j | j  -k  -1   i
+    """)
+    assert quaternions.terms == H.terms
+    odd = Algebra.from_table([["2a-b", "a+a"], ["0", "3*b"]], name="odd")
+    assert odd.products == {(0, 0): {0: 2, 1: -1}, (0, 1): {0: 2}, (1, 1): {1: 3}}
+    assert Algebra.parse(odd.table()) == odd
+
+
+def test_an_unnamed_file_is_named_after_itself(tmp_path):
+    (tmp_path / "split.toml").write_text('table = [["a", "b"], ["b", "a"]]')
+    assert Algebra.load(tmp_path / "split.toml").name == "split"
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ("X | a b\na | a b\nb | b q", r"row 'b', column 'b': 'q' is no combination of a, b"),
+        ("X | a b\na | a b\nb | b", r"row 'b': has 1 entries; the table must be square"),
+        ("X | a b\na | a b", r"must be square: it has 2 components \(a, b\) and 1 rows"),
+        ("X | a b\na | a b\nc | b a", r"row 'c': must be named after one of the columns a, b"),
+        ("X | a b\na | a b\na | b a", r"row 'b' is missing"),
+        ("X | a a\na | a a\na | a a", r"component 'a' is named twice"),
+        ("X a b", r"the '\|' is missing"),
+        ("  \n", "the table is empty"),
+        ([["a", "b"], ["b"]], r"row '2': has 1 entries; the table must be square, and it has 2 rows"),
+        ([[1, 2], [2, 3]], r"row '2', column 'b': 3 names no component"),
+        ([[1, 2], 7], r"row '2': must be a list"),
+        ([[[1, 0], [0, 1]], [[0, 1], [1]]], r"row '2', column 'b': a list entry must hold 2 whole numbers"),
+        ([[1.5]], r"row '1', column 'a': an entry must be text, a whole number"),
+        ([["--a"]], r"row '1', column 'a': '--a' is no combination"),
+        ([[""]], r"row '1', column 'a': the entry is empty"),
+        ({"a": {"a": "a", "b": "b"}}, r"row 'a': must be a dict with a product for each of a"),
+        ({"table": [["a"]], "size": 3}, r"unknown key 'size'"),
+        ([], "with at least one row"),
+        (7, "a multiplication table must be text"),
+    ],
+)
+def test_a_malformed_table_says_which_row_and_what_is_wrong(table, message):
+    with pytest.raises(ValueError, match=message):
+        Algebra.from_table(table, name="X")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("x.json", "{", "x.json: is not valid JSON"),
+        ("x.toml", "=", "x.toml: is not valid TOML"),
+        ("x.yaml", "", "must end in .toml, .json, .txt"),
+        ("x.txt", None, "cannot be read"),
+    ],
+)
+def test_a_bad_file_is_named_in_the_error(tmp_path, name, text, message):
+    if text is not None:
+        (tmp_path / name).write_text(text)
+    with pytest.raises(ValueError, match=message):
+        Algebra.load(tmp_path / name)
+
+
+def test_a_nameless_table_and_malformed_terms_are_refused():
+    with pytest.raises(ValueError, match="has no name"):
+        Algebra.from_table([["a"]])
+    for terms in (((0, 0, 1, 1),), ((0, 0, 0, 0),), ((0, 0, 0, 1), (0, 0, 0, 1))):
+        with pytest.raises(ValueError, match="algebra 'bad'"):
+            Algebra("bad", ("a",), terms)
+
+
+@pytest.mark.parametrize(
+    ("name", "near"), [("M2r", "'M2R'"), ("m3r", "'M3R'"), ("dual", "'DUAL'"), ("cliford(n)", r"'clifford\(n\)'")]
+)
+def test_an_unknown_name_suggests_the_nearest(name, near):
+    with pytest.raises(
+        ValueError, match=f"unknown algebra '{name.replace('(', '.').replace(')', '.')}'. Did you mean {near}"
+    ):
+        algebras.get(name)
+
+
+def test_get_finds_names_and_constructors():
+    for algebra in (*CATALOGUE.values(), clifford(1, 1), cayley_dickson(3), cyclic(3), diagonal(7), matrix(2, over=H)):
+        assert algebras.get(algebra.name) == algebra
+    with pytest.raises(ValueError, match="clifford takes other arguments"):
+        algebras.get("clifford(1,2,3,4)")
+    with pytest.raises(ValueError, match="n must be a whole number of at least 1; got 0"):
+        algebras.get("diagonal(0)")
+
+
+@over_all
+def test_an_algebra_is_a_value(algebra):
+    copy = pickle.loads(pickle.dumps(algebra))
+    assert copy == algebra
+    assert hash(copy) == hash(algebra)
+    assert {algebra: 1}[copy] == 1
+    with pytest.raises(AttributeError):
+        algebra.name = "other"
+
+
+# Laws ----------------------------------------------------------------------------------------------------------------
+
+
+def dense(algebra):
+    numbers = st.integers(-5, 5)
+    return st.fixed_dictionaries({k: numbers for k in range(algebra.dim)})
+
+
+@over_catalogue
+@settings(max_examples=20, deadline=None)
+@given(data=st.data())
+def test_unit_associativity_and_commutativity_hold_for_any_elements(algebra, data):
+    x, y, z = (data.draw(dense(algebra)) for _ in range(3))
+    times = algebra.multiply
+    if algebra.associative:
+        assert times(times(x, y), z) == times(x, times(y, z))
+    if algebra.commutative:
+        assert times(x, y) == times(y, x)
+    if algebra.unit:
+        unit = {k: u for k, u in enumerate(algebra.unit) if u}
+        nonzero = {k: v for k, v in x.items() if v}
+        assert times(unit, x) == nonzero == times(x, unit)
+
+
+def test_the_known_properties_are_found():
+    assert [a.name for a in CATALOGUE.values() if not a.associative] == ["CROSS"]
+    assert [a.name for a in CATALOGUE.values() if a.commutative] == ["R", "C", "diagonal(4)", "DUAL"]
+    assert [a.name for a in CATALOGUE.values() if a.unit is None] == ["CROSS"]
+    octonions, sedenions = cayley_dickson(3), cayley_dickson(4)
+    assert (octonions.associative, sedenions.associative, sedenions.dim) == (False, False, 16)
+    assert Algebra.from_table([["2a"]], name="half").unit[0] * 2 == 1
+    one_sided = Algebra.from_table([["a", "b"], ["0", "0"]], name="one-sided")
+    assert one_sided.unit is None
+
+
+def test_conjugation_is_found_just_where_it_exists():
+    with_conjugation = [a.name for a in [*CATALOGUE.values(), cayley_dickson(3)] if a.conjugation]
+    assert with_conjugation == ["R", "C", "M2R", "H", "DUAL", "cayley_dickson(3)"]
+    assert C.conjugation == ({0: 1}, {1: -1})
+    assert H.conjugation == ({0: 1}, {1: -1}, {2: -1}, {3: -1})
+    assert M2R.conjugation == ({3: 1}, {1: -1}, {2: -1}, {0: 1})  # the adjugate [[d, -b], [-c, a]]
+
+
+def test_constructors_agree_with_each_other():
+    assert cayley_dickson(0).terms == R.terms
+    assert cayley_dickson(1).terms == C.terms == clifford(0, 1).terms
+    assert cayley_dickson(2).terms == H.terms == clifford(0, 2).terms
+    assert clifford(0, 0, 1).terms == DUAL.terms
+    assert clifford(1, 0).terms == cyclic(2).terms
+    assert matrix(2, over=C) == M2C
+    assert matrix(1, over=H).terms == H.terms
+    assert direct_sum(R, R, R).terms == diagonal(3).terms
+    assert tensor(H, R).terms == H.terms
+    assert opposite(opposite(M3R)).terms == M3R.terms
+    assert opposite(C).terms == C.terms
+    assert cyclic(5).commutative
+    assert all(clifford(p, q, r).associative for p in range(3) for q in range(3 - p) for r in range(2))
+
+
+def test_the_group_algebra_of_s3_is_that_of_a_group_and_other_tables_are_refused():
+    from itertools import permutations
+
+    elements = list(permutations(range(3)))
+    table = [[elements.index(tuple(g[h[n]] for n in range(3))) for h in elements] for g in elements]
+    s3 = group_algebra(table, name="S3")
+    assert (s3.dim, s3.associative, s3.commutative, s3.unit) == (6, True, False, (1, 0, 0, 0, 0, 0))
+    with pytest.raises(ValueError, match="row 1 of the Cayley table must hold each of 0 to 1 once"):
+        group_algebra([[0, 1], [1, 1]])
+    with pytest.raises(ValueError, match="not that of a group"):
+        group_algebra([[0, 2, 1], [2, 1, 0], [1, 0, 2]])
+
+
+def test_m2r_is_the_split_quaternions_and_m2c_the_biquaternions():
+    assert change_basis(M2R, SPLIT_QUATERNIONS_IN_M2R, "x").terms == SPLIT_QUATERNIONS.terms
+    assert change_basis(M2C, BIQUATERNIONS_IN_M2C, "x").terms == BIQUATERNIONS.terms
+    squares = [SPLIT_QUATERNIONS.products[k, k][0] for k in range(4)]
+    assert squares == [1, -1, 1, 1]
+
+
+def test_a_change_of_basis_that_is_none_is_refused():
+    with pytest.raises(ValueError, match="linearly independent"):
+        change_basis(C, [[1, 0], [2, 0]], "x")
+    with pytest.raises(ValueError, match="must be 2 rows of 2 whole numbers"):
+        change_basis(C, [[1, 0]], "x")
+    with pytest.raises(ValueError, match="Scale the basis"):
+        change_basis(C, [[2, 0], [0, 1]], "x")
+
+
+# Blocks --------------------------------------------------------------------------------------------------------------
+
+
+def test_blocks_are_those_of_the_design():
+    found = {a.name: [(b.num_copies, b.size) for b in a.blocks] for a in CATALOGUE.values()}
+    assert found == {
+        "R": [(1, 1)],
+        "C": [(1, 2)],
+        "M2R": [(2, 2)],
+        "M3R": [(3, 3)],
+        "M4R": [(4, 4)],
+        "M2C": [(2, 4)],
+        "H": [(1, 4)],
+        "diagonal(4)": [(1, 1)] * 4,
+        "DUAL": [(1, 2)],
+        "CROSS": [(1, 3)],
+    }
+    assert [a.name for a in [*CATALOGUE.values(), *CONSTRUCTED] if a.folded] == [
+        "R", "M2R", "M3R", "M4R", "opposite(M2R)",
+    ]  # fmt: skip
+    assert [(b.num_copies, b.size) for b in direct_sum(C, M2R).blocks] == [(1, 2), (2, 2)]
+    assert M2R.order == (0, 2, 1, 3)  # column by column
+
+
+@over_all
+def test_blocks_are_left_multiplication(algebra):
+    """Each entry of the table lies in just one copy of one block, in the block's own place."""
+    covered = set()
+    for block in algebra.blocks:
+        for copy in block.copies:
+            for p, row in enumerate(block.entries):
+                for q, entry in enumerate(row):
+                    covered |= {(i, copy[q], copy[p], c) for i, c in entry}
+    assert covered == set(algebra.terms)
+    assert sorted(algebra.order) == list(range(algebra.dim))
+
+
+def test_spans_leave_out_nothing_but_zeros():
+    for algebra in ALGEBRAS:
+        for block in algebra.blocks:
+            inside = {
+                (p, q)
+                for rows, cols in block.spans
+                for p in range(rows.start, rows.stop)
+                for q in range(cols.start, cols.stop)
+            }
+            filled = {(p, q) for p, row in enumerate(block.entries) for q, entry in enumerate(row) if entry}
+            assert filled <= inside
+            assert block.waste == pytest.approx(1 - len(inside) / block.size**2)
+    assert DUAL.blocks[0].spans == ((slice(0, 1), slice(0, 1)), (slice(1, 2), slice(0, 2)))
+    assert CROSS.blocks[0].waste == pytest.approx(2 / 9)

@@ -1,0 +1,322 @@
+"""What holds of every layer: over R it is torch's, and torch's own machinery works on it over any algebra."""
+
+import copy
+import io
+import re
+
+import pytest
+import torch
+import zoo
+from conftest import ALGEBRAS
+from torch import nn
+
+import algebranets as an
+from algebranets import M2C, M2R, C, H, R, product
+from algebranets.algebra import CATALOGUE
+from algebranets.nn import __all__ as our_names
+
+over_layers = pytest.mark.parametrize("example", zoo.LAYERS, ids=lambda e: e.label)
+over_twins = pytest.mark.parametrize("example", zoo.TWINS, ids=lambda e: e.label)
+over_two = pytest.mark.parametrize("algebra", [M2R, H], ids=str)
+RECURRENT = ("RNN", "LSTM", "GRU")
+
+
+def same(result, expected, **tolerance):
+    for a, b in zip(zoo.outputs(result), zoo.outputs(expected), strict=True):
+        torch.testing.assert_close(a, b, **tolerance)
+
+
+def test_the_zoo_has_every_layer():
+    assert {example.name for example in zoo.LAYERS} == {*our_names} - {"Embedding", "init"}
+
+
+@over_twins
+def test_over_r_a_layer_is_torchs_weight_for_weight(example):
+    theirs = example.make_real(dtype=torch.float64)
+    ours = example.make(R, dtype=torch.float64)
+    ours.load_state_dict(theirs.state_dict())
+    theirs.load_state_dict(ours.state_dict())
+    inputs = [x.requires_grad_() for x in example.feed(R, torch.float64)]
+    results = []
+    for layer in (ours, theirs):
+        y = layer(*inputs)
+        loss = sum((t**2).sum() for t in zoo.outputs(y) if t.requires_grad)
+        parameters = dict(layer.named_parameters())
+        grads = torch.autograd.grad(loss, [*inputs, *parameters.values()], allow_unused=True)
+        results.append((y, dict(zip([*range(len(inputs)), *parameters], grads, strict=True))))
+    same(results[0][0], results[1][0])
+    assert results[0][1].keys() == results[1][1].keys()
+    for name, grad in results[0][1].items():
+        torch.testing.assert_close(grad, results[1][1][name], msg=lambda m, name=name: f"{name}: {m}")
+
+
+def test_over_r_embedding_is_torchs():
+    theirs, ours = nn.Embedding(7, 4, padding_idx=2), an.nn.Embedding(7, 4, padding_idx=2, algebra=R)
+    ours.load_state_dict(theirs.state_dict())
+    index = torch.tensor([[1, 2], [6, 0]])
+    assert torch.equal(ours(index), theirs(index))
+    assert an.tuples(an.nn.Embedding(7, 12, algebra=M2R)(index), M2R, dim=2).shape == (2, 2, 4, 3)
+
+
+@over_layers
+@pytest.mark.parametrize("algebra", ALGEBRAS, ids=str)
+def test_every_layer_runs_forward_and_backward_over_every_algebra(example, algebra):
+    layer = example.make(algebra)
+    inputs = [x.requires_grad_() for x in example.feed(algebra)]
+    results = zoo.outputs(layer(*inputs))
+    assert all(torch.isfinite(y).all() for y in results)
+    sum((y**2).sum() for y in results).backward()
+    for name, parameter in layer.named_parameters():
+        assert parameter.grad is not None, name
+        assert torch.isfinite(parameter.grad).all(), name
+    assert f"algebra={algebra.name}" in repr(layer)
+
+
+@over_layers
+@over_two
+def test_the_lowerings_of_a_layer_agree(example, algebra):
+    if "lowering" not in example.make(algebra).__dict__:
+        pytest.skip("it multiplies nothing, or through layers of its own")
+    layer = example.make(algebra, dtype=torch.float64)
+    oracle = example.make(algebra, dtype=torch.float64, lowering="reference")
+    oracle.load_state_dict(layer.state_dict())
+    inputs = example.feed(algebra, torch.float64)
+    same(layer(*inputs), oracle(*inputs))
+
+
+@over_layers
+@over_two
+def test_state_dict_deepcopy_and_pickle_keep_a_layer(example, algebra):
+    layer = example.make(algebra).eval()
+    inputs = example.feed(algebra)
+    expected = layer(*inputs)
+    other = example.make(algebra).eval()
+    missing = other.load_state_dict(layer.state_dict())
+    assert not missing.missing_keys
+    assert not missing.unexpected_keys
+    same(other(*inputs), expected)
+    same(copy.deepcopy(layer)(*inputs), expected)
+    buffer = io.BytesIO()
+    torch.save(layer, buffer)
+    buffer.seek(0)
+    same(torch.load(buffer, weights_only=False)(*inputs), expected)
+
+
+@over_layers
+@over_two
+def test_a_layer_moves_between_dtypes_and_devices(example, algebra):
+    layer = example.make(algebra).double()
+    assert all(y.dtype == torch.float64 for y in zoo.outputs(layer(*example.feed(algebra, torch.float64))))
+    meta = [x.to("meta") for x in example.feed(algebra)]
+    shapes = [y.shape for y in zoo.outputs(example.make(algebra)(*example.feed(algebra)))]
+    on_meta = zoo.outputs(example.make(algebra).to("meta")(*meta))
+    assert [y.shape for y in on_meta] == shapes
+    assert all(y.device.type == "meta" for y in on_meta)
+    if any(True for _ in layer.parameters()):
+        born_there = example.make(algebra, device="meta", dtype=torch.float64)
+        assert all(p.device.type == "meta" and p.dtype == torch.float64 for p in born_there.parameters())
+
+
+@over_layers
+@over_two
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_autocast(example, algebra, dtype):
+    layer = example.make(algebra)
+    inputs = example.feed(algebra)
+    for x in inputs:
+        x.requires_grad_()
+    if example.name in RECURRENT:
+        _autocast_recurrent(example, layer, inputs, dtype)
+        return
+    exact = layer.eval()(*inputs)
+    with torch.autocast("cpu", dtype=dtype):
+        rough = layer(*inputs)
+    if example.name != "TupleGate":  # a step is nowhere near itself
+        for a, b in zip(zoo.outputs(rough), zoo.outputs(exact), strict=True):
+            torch.testing.assert_close(a.float(), b, atol=0.1, rtol=0.1)
+    sum((y.float() ** 2).sum() for y in zoo.outputs(rough) if y.requires_grad).backward()
+    assert all(torch.isfinite(x.grad).all() for x in inputs if x.grad is not None)
+
+
+def _autocast_recurrent(example, layer, inputs, dtype):
+    """As far as torch's own go: where they run under autocast, ours do."""
+    with torch.autocast("cpu", dtype=dtype):
+        try:
+            example.make_real()(*example.feed(R))
+        except (RuntimeError, ValueError) as error:
+            pytest.skip(f"torch.nn's own does not: {error}"[:100])
+        rough = layer(*inputs)
+    for a, b in zip(zoo.outputs(rough), zoo.outputs(layer(*inputs)), strict=True):
+        torch.testing.assert_close(a.float(), b, atol=0.1, rtol=0.1)
+
+
+COMPILED = [e for e in zoo.LAYERS if e.name not in RECURRENT]
+
+
+@pytest.mark.parametrize("example", COMPILED, ids=lambda e: e.label)
+@over_two
+def test_compile_takes_a_layer_whole(example, algebra):
+    torch._dynamo.reset()
+    layer = example.make(algebra)
+    if example.name == "TupleDropout":
+        layer.eval()
+    twin = copy.deepcopy(layer)
+    inputs = [x.requires_grad_() for x in example.feed(algebra)]
+    compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
+    results = [compiled(*inputs), twin(*inputs)]
+    same(*results)
+    grads = [
+        torch.autograd.grad(sum((y**2).sum() for y in zoo.outputs(r) if y.requires_grad), inputs, allow_unused=True)
+        for r in results
+    ]
+    same(*grads)
+
+
+@pytest.mark.parametrize("name", RECURRENT)
+@over_two
+def test_compile_takes_recurrent_layers_as_far_as_torchs(name, algebra):
+    """torch's own break the graph at the fused kernel; what is around it is compiled, and the result is the same."""
+    torch._dynamo.reset()
+    example = next(e for e in zoo.LAYERS if e.name == name)
+    layer = example.make(algebra)
+    inputs = example.feed(algebra)
+    same(torch.compile(layer, backend="aot_eager")(*inputs), layer(*inputs))
+
+
+@pytest.mark.parametrize("name", ["Linear", "Conv2d", "MultiheadAttention", "Whitening2d"])
+def test_the_default_compiler_gives_the_same_result(name):
+    torch._dynamo.reset()
+    example = next(e for e in zoo.LAYERS if e.name == name)
+    layer = example.make(M2R)
+    twin = copy.deepcopy(layer)
+    inputs = example.feed(M2R)
+    same(torch.compile(layer, fullgraph=True)(*inputs), twin(*inputs))
+
+
+@over_layers
+@over_two
+def test_export(example, algebra):
+    layer = example.make(algebra).eval()
+    inputs = tuple(example.feed(algebra))
+    if example.name in RECURRENT:
+        try:
+            torch.export.export(example.make_real().eval(), tuple(example.feed(R)))
+        except Exception as error:
+            pytest.skip(f"torch.nn's own does not: {error}"[:100])
+    program = torch.export.export(layer, inputs)
+    same(program.module()(*inputs), layer(*inputs))
+
+
+@pytest.mark.parametrize("algebra", [R, C, H, M2R, M2C], ids=str)
+def test_torch_func_sees_through_a_layer(algebra):
+    layer = an.nn.Linear(2 * algebra.dim, algebra.dim, algebra=algebra).double()
+    conv = an.nn.Conv2d(2 * algebra.dim, 2 * algebra.dim, 3, groups=2, algebra=algebra).double()
+    x = torch.randn(3, 2 * algebra.dim, dtype=torch.float64)
+    image = torch.randn(3, 2 * algebra.dim, 4, 4, dtype=torch.float64)
+    for module, data in ((layer, x), (conv, image)):
+        parameters = dict(module.named_parameters())
+
+        def loss(parameters, row, module=module):
+            return torch.func.functional_call(module, parameters, (row,)).square().sum()
+
+        per_row = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0))(parameters, data)
+        whole = torch.func.grad(loss)(parameters, data)
+        for name, grad in whole.items():
+            torch.testing.assert_close(per_row[name].sum(0), grad)
+    models = [an.nn.Linear(2 * algebra.dim, algebra.dim, algebra=algebra).double() for _ in range(2)]
+    stacked, _ = torch.func.stack_module_state(models)
+    together = torch.func.vmap(lambda p, x: torch.func.functional_call(layer, p, (x,)), in_dims=(0, None))(stacked, x)
+    torch.testing.assert_close(together, torch.stack([model(x) for model in models]))
+    jacobian = torch.func.jacrev(layer)(x[0])
+    torch.testing.assert_close(torch.func.jvp(layer, (x[0],), (x[1],))[1], jacobian @ x[1])
+
+
+@pytest.mark.parametrize("algebra", CATALOGUE.values(), ids=str)
+@pytest.mark.parametrize("groups", [1, 4])
+@pytest.mark.parametrize("name", ["Conv2d", "ConvTranspose2d"])
+def test_channels_last_goes_in_and_comes_out(algebra, groups, name):
+    conv = getattr(an.nn, name)(4 * algebra.dim, 4 * algebra.dim, 3, padding=1, groups=groups, algebra=algebra)
+    x = torch.randn(2, 4 * algebra.dim, 5, 6)
+    y = conv(x.to(memory_format=torch.channels_last))
+    assert y.is_contiguous(memory_format=torch.channels_last)
+    torch.testing.assert_close(y, conv(x))
+    torch.testing.assert_close(conv.to(memory_format=torch.channels_last)(x), conv(x))
+
+
+@pytest.mark.parametrize("algebra", ALGEBRAS, ids=str)
+@pytest.mark.parametrize("name", ["Linear", "Conv2d", "ConvTranspose2d"])
+def test_weight_tuples_read_and_write_the_weight(algebra, name):
+    kernel = () if name == "Linear" else (3,)
+    layer = getattr(an.nn, name)(2 * algebra.dim, 3 * algebra.dim, *kernel, algebra=algebra)
+    t = torch.randn_like(layer.weight_tuples)
+    layer.weight_tuples = t
+    assert torch.equal(layer.weight_tuples, t)
+    with pytest.raises(ValueError, match="weight_tuples must have shape"):
+        layer.weight_tuples = t[:, :1]
+    if name == "Linear":
+        x = torch.randn(2 * algebra.dim)
+        expected = product.linear(x, product.weight_from_tuples(t, algebra), layer.bias, algebra=algebra)
+        torch.testing.assert_close(layer(x), expected)
+
+
+def test_parameters_shrink_as_the_paper_says():
+    for algebra in CATALOGUE.values():
+        layer = an.nn.Linear(4 * algebra.dim, 3 * algebra.dim, bias=False, algebra=algebra)
+        assert layer.weight.numel() * algebra.dim == 4 * algebra.dim * 3 * algebra.dim
+
+
+def test_names_that_need_no_algebra_are_torchs():
+    assert an.nn.ReLU is nn.ReLU
+    assert an.nn.BatchNorm2d is nn.BatchNorm2d
+    assert an.nn.functional is nn.functional
+    assert {"Linear", "ReLU", "Lift"} <= {*dir(an.nn)}
+    with pytest.raises(AttributeError):
+        an.nn.NoSuchLayer  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: an.nn.Linear(10, 8, algebra=H), "in_features is 10, which does not hold whole H tuples: it must be a multiple of 4, such as 8 or 12."),
+        (lambda: an.nn.Linear(8, 3, algebra=H), "out_features is 3, .* such as 4."),
+        (lambda: an.nn.Linear(8, 8, algebra="Q"), "unknown algebra 'Q'"),
+        (lambda: an.nn.Conv2d(8, 10, 3, algebra=H), "out_channels is 10"),
+        (lambda: an.nn.Conv2d(8, 8, 3, groups=4, algebra=H), "groups=4 must divide the tuples on both sides: 8 channels in are 2 H tuples"),
+        (lambda: an.nn.Conv2d(8, 8, 3, groups=0, algebra=H), "groups=0 must divide"),
+        (lambda: an.nn.Conv2d(8, 8, (3, 3, 3), algebra=H), "kernel_size must be one number or 2 of them"),
+        (lambda: an.nn.Conv2d(8, 8, 3, padding="all", algebra=H), "padding must be one number, 2 of them, 'same' or 'valid'"),
+        (lambda: an.nn.Conv2d(8, 8, 3, padding="same", stride=2, algebra=H), "padding='same' needs stride 1"),
+        (lambda: an.nn.Conv2d(8, 8, 3, padding_mode="mirror", algebra=H), "padding_mode must be one of zeros, reflect"),
+        (lambda: an.nn.ConvTranspose2d(8, 8, 3, padding_mode="reflect", algebra=H), "padding_mode must be one of zeros;"),
+        (lambda: an.nn.ConvTranspose2d(8, 8, 3, padding="same", algebra=H), "padding must be one number, 2 of them; got 'same'"),
+        (lambda: an.nn.ConvTranspose2d(8, 8, 3, stride=2, algebra=H)(torch.randn(1, 8, 4, 4), output_size=[20, 20]), "output_size must lie between 9 and 10"),
+        (lambda: an.nn.Embedding(8, 6, algebra=H), "embedding_dim is 6"),
+        (lambda: an.nn.GRU(8, 6, algebra=H), "hidden_size is 6"),
+        (lambda: an.nn.GRU(8, 8, proj_size=4, algebra=H), "proj_size is only for the LSTM"),
+        (lambda: an.nn.LSTM(8, 8, proj_size=8, algebra=H), "proj_size must be at least 0 and less than hidden_size=8"),
+        (lambda: an.nn.RNN(8, 8, nonlinearity="gelu", algebra=H), "nonlinearity must be 'tanh' or 'relu'"),
+        (lambda: an.nn.GRU(8, 8, num_layers=0, algebra=H), "num_layers must be at least 1"),
+        (lambda: an.nn.GRU(8, 8, dropout=2, algebra=H), "dropout must lie between 0 and 1"),
+        (lambda: an.nn.GRU(8, 8, algebra=H)(torch.randn(3, 2, 4)), "input_size=8 features; got 4"),
+        (lambda: an.nn.GRU(8, 8, algebra=H)(torch.randn(8)), "must be .time, features. or have a batch axis"),
+        (lambda: an.nn.GRU(8, 8, algebra=H)(torch.randn(3, 2, 8), torch.randn(1, 3, 8)), r"a hidden state must have shape \(1, 2, 8\); got \(1, 3, 8\)"),
+        (lambda: an.nn.MultiheadAttention(8, 4, algebra=H), "num_heads=4 must divide the 2 H tuples of embed_dim=8"),
+        (lambda: an.nn.MultiheadAttention(8, 2, kdim=6, algebra=H), "kdim is 6"),
+        (lambda: an.nn.TransformerEncoderLayer(8, 2, activation="tanh", algebra=H), "activation must be 'relu', 'gelu' or a function"),
+        (lambda: an.nn.Lift(3, mode="ones", algebra=H), "mode must be one of learned, zeros, copy"),
+        (lambda: an.nn.Lift(3, num_layers=3, algebra=H), "num_layers must be 1 or 2"),
+        (lambda: an.nn.Lift(3, algebra=H)(torch.randn(2, 4)), "must have 3 channels; got shape"),
+        (lambda: an.nn.TupleNorm(algebra=H)(torch.randn(2, 6)), "axis 1 is 6, which does not hold whole H tuples"),
+        (lambda: an.nn.TupleGate("median", algebra=H), "g must be 'mean', 'determinant' or a function"),
+        (lambda: an.nn.TupleGate(f="step", algebra=H), "f must be 'heaviside' or an activation"),
+        (lambda: an.nn.TupleDropout(1.5, algebra=H), "p must lie between 0 and 1"),
+        (lambda: an.nn.Whitening2d(6, algebra=H), "num_features is 6"),
+        (lambda: an.nn.Whitening2d(8, eps=0, algebra=H), "eps must be positive"),
+        (lambda: an.nn.Whitening2d(8, algebra=H)(torch.randn(2, 8)), "must have 4 axes with 8 channels"),
+    ],
+)  # fmt: skip
+def test_bad_arguments_say_what_must_hold(make, message):
+    with pytest.raises(
+        ValueError, match=message if message.startswith(("a ", "must")) or ".*" in message else re.escape(message)
+    ):
+        make()

@@ -1,0 +1,419 @@
+"""The contract: every lowering computes the reference's product, for every algebra and operation."""
+
+from math import prod
+
+import pytest
+import torch
+from conftest import ALGEBRAS
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+from torch.autograd import gradcheck, gradgradcheck
+from torch.profiler import ProfilerActivity, profile
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from algebranets import CROSS, DUAL, M2C, M2R, M3R, M4R, C, H, R, diagonal, from_tuples, product, tuples
+from algebranets.algebra import CATALOGUE
+from algebranets.product import Geometry
+from algebranets.product.blocks import matrix as matrix_module
+from algebranets.product.cells import MODES
+
+F64 = torch.float64
+LOWERINGS = ["blocks"]
+over_all = pytest.mark.parametrize("algebra", ALGEBRAS, ids=str)
+over_lowerings = pytest.mark.parametrize("lowering", LOWERINGS)
+
+
+def randn(*shape):
+    return torch.randn(*shape, dtype=F64, requires_grad=True)
+
+
+def weight(algebra, first, second, kernel=(), stacks=1):
+    return randn(*product.weight_shape(algebra, first, second, kernel, stacks))
+
+
+def assert_same(run, inputs, lowering):
+    """``run(lowering)`` and ``run("reference")``: the same outputs, and the same gradient of each input."""
+    results = []
+    for which in (lowering, "reference"):
+        outputs = run(which)
+        outputs = outputs if isinstance(outputs, list) else [outputs]
+        torch.manual_seed(7)
+        loss = sum((y * torch.randn(y.shape, dtype=y.dtype)).sum() for y in outputs)
+        results.append((outputs, torch.autograd.grad(loss, inputs, allow_unused=True)))
+    (ours, grads), (expected, expected_grads) = results
+    for y, z in zip(ours, expected, strict=True):
+        torch.testing.assert_close(y, z)
+    for n, (g, e) in enumerate(zip(grads, expected_grads, strict=True)):
+        zero = torch.zeros_like(inputs[n])
+        torch.testing.assert_close(
+            zero if g is None else g, zero if e is None else e, msg=lambda m, n=n: f"input {n}: {m}"
+        )
+
+
+@over_lowerings
+@over_all
+@pytest.mark.parametrize("batch", [(), (3,), (2, 3), (0,)], ids=str)
+@pytest.mark.parametrize("stacks", [1, 3])
+def test_linear(algebra, lowering, batch, stacks):
+    x, w, b = randn(*batch, 5 * algebra.dim), weight(algebra, 3, 5, stacks=stacks), randn(stacks * 3 * algebra.dim)
+    for bias in (b, None):
+        inputs = [x, w] if bias is None else [x, w, bias]
+
+        def run(lowering, bias=bias):
+            return product.linear(x, w, bias, algebra=algebra, lowering=lowering, stacks=stacks)
+
+        assert_same(run, inputs, lowering)
+
+
+GEOMETRIES = {
+    "plain": Geometry((1, 1), (0, 0), (1, 1)),
+    "all": Geometry((2, 1), (1, 2), (1, 2)),
+    "same": Geometry((1, 1), "same", (1, 2)),
+    "groups": Geometry((1, 2), (1, 1), (1, 1), groups=2),
+    "depthwise": Geometry((1, 1), (1, 1), (1, 1), groups=4),
+    "transposed": Geometry((2, 1), (1, 0), (1, 2), transposed=True, output_padding=(1, 0)),
+    "transposed groups": Geometry((2, 2), (0, 1), (1, 1), groups=2, transposed=True, output_padding=(0, 1)),
+}
+
+
+@over_lowerings
+@over_all
+@pytest.mark.parametrize("geometry", GEOMETRIES.values(), ids=GEOMETRIES)
+def test_conv2d(algebra, lowering, geometry):
+    num_in, num_out = 4, 8 // geometry.groups if geometry.groups == 2 else 4
+    ends = (num_in, num_out) if geometry.transposed else (num_out, num_in)
+    w = weight(algebra, ends[0], ends[1] // geometry.groups, (3, 2))
+    x, b = randn(2, num_in * algebra.dim, 5, 6), randn(num_out * algebra.dim)
+    for image in (x, x.detach().to(memory_format=torch.channels_last).requires_grad_(), randn(0, *x.shape[1:])):
+        for bias in (b, None):
+            inputs = [image, w] if bias is None else [image, w, bias]
+
+            def run(lowering, image=image, bias=bias):
+                return product.conv(image, w, bias, geometry=geometry, algebra=algebra, lowering=lowering)
+
+            assert_same(run, inputs, lowering)
+
+
+@over_lowerings
+@over_all
+@pytest.mark.parametrize("num_axes", [1, 3])
+@pytest.mark.parametrize("transposed", [False, True])
+def test_conv_in_other_numbers_of_axes(algebra, lowering, num_axes, transposed):
+    ones = (1,) * num_axes
+    geometry = Geometry((2,) * num_axes, ones, ones, 1, transposed, ones if transposed else ())
+    w = weight(algebra, *((2, 3) if transposed else (3, 2)), (3,) * num_axes)
+    for batch in ((2,), ()):
+        x, b = randn(*batch, 2 * algebra.dim, *[5, 4, 3][:num_axes]), randn(3 * algebra.dim)
+
+        def run(lowering, x=x, b=b):
+            return product.conv(x, w, b, geometry=geometry, algebra=algebra, lowering=lowering)
+
+        assert_same(run, [x, w, b], lowering)
+
+
+@over_lowerings
+@over_all
+@pytest.mark.parametrize("transposed", [False, True])
+def test_pointwise_conv_of_channels_last_images(algebra, lowering, transposed):
+    geometry = Geometry((1, 1), (0, 0), (1, 1), 1, transposed, (0, 0) if transposed else ())
+    w = weight(algebra, *((2, 3) if transposed else (3, 2)), (1, 1))
+    x = torch.randn(2, 2 * algebra.dim, 3, 5, dtype=F64).to(memory_format=torch.channels_last).requires_grad_()
+    b = randn(3 * algebra.dim)
+
+    def run(lowering):
+        return product.conv(x, w, b, geometry=geometry, algebra=algebra, lowering=lowering)
+
+    assert_same(run, [x, w, b], lowering)
+    assert run(lowering).is_contiguous(memory_format=torch.channels_last)
+
+
+def directions(algebra, mode, num, num_in, hidden, bias=True, projection=0):
+    gates = MODES[mode].num_gates
+    found = []
+    for _ in range(num):
+        biases = [randn(gates * hidden * algebra.dim) for _ in range(2)] if bias else [None, None]
+        w_hr = weight(algebra, projection, hidden) if projection else None
+        w_ih = weight(algebra, hidden, num_in, stacks=gates)
+        w_hh = weight(algebra, hidden, projection or hidden, stacks=gates)
+        found.append(product.Direction(w_ih, w_hh, *biases, w_hr))
+    return found
+
+
+@over_lowerings
+@over_all
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize(("num", "bias"), [(1, True), (2, True), (1, False)])
+def test_recurrent(algebra, lowering, mode, packed, num, bias):
+    hidden, projection = 3, 2 if mode == "LSTM" and num == 1 else 0
+    layers = directions(algebra, mode, num, 2, hidden, bias, projection)
+    sizes = [projection or hidden, hidden][: MODES[mode].num_states]
+    state = tuple(randn(num, 3, size * algebra.dim) for size in sizes)
+    batch_sizes = torch.tensor([3, 2, 2, 1]) if packed else None
+    x = randn(8, 2 * algebra.dim) if packed else randn(4, 3, 2 * algebra.dim)
+    parameters = [p for layer in layers for p in layer if p is not None]
+
+    def run(lowering):
+        y, final = product.recurrent(
+            mode, x, state, layers, algebra=algebra, lowering=lowering, batch_sizes=batch_sizes
+        )
+        return [y, *final]
+
+    assert_same(run, [x, *state, *parameters], lowering)
+
+
+@over_lowerings
+@pytest.mark.parametrize("algebra", [C, H, M2R, M2C, DUAL, CROSS, diagonal(3)], ids=str)
+def test_first_and_second_derivatives_are_those_of_differences(algebra, lowering):
+    x, w, b = randn(2, 2 * algebra.dim), weight(algebra, 1, 2), randn(algebra.dim)
+
+    def linear(x, w, b):
+        return product.linear(x, w, b, algebra=algebra, lowering=lowering)
+
+    assert gradcheck(linear, (x, w, b))
+    assert gradgradcheck(linear, (x, w, b))
+    image, kernel = randn(1, 2 * algebra.dim, 3, 2), weight(algebra, 1, 2, (2, 2))
+
+    def conv(x, w, b):
+        return product.conv(x, w, b, geometry=GEOMETRIES["plain"], algebra=algebra, lowering=lowering)
+
+    assert gradcheck(conv, (image, kernel, b))
+    assert gradgradcheck(conv, (image, kernel, b))
+
+
+def test_a_recurrent_layer_passes_gradcheck():
+    for mode in MODES:
+        layers = directions(M2R, mode, 1, 1, 1)
+        x, state = randn(2, 1, 4), tuple(randn(1, 1, 4) for _ in range(MODES[mode].num_states))
+
+        def run(x, *rest, mode=mode, count=len(state)):
+            layer = product.Direction(*rest[count:])
+            return product.recurrent(mode, x, rest[:count], [layer], algebra=M2R)[0]
+
+        assert gradcheck(run, (x, *state, *[p for p in layers[0] if p is not None]))
+
+
+@over_lowerings
+@pytest.mark.parametrize("algebra", CATALOGUE.values(), ids=str)
+@settings(max_examples=10, deadline=None)
+@given(
+    scale=st.floats(-3, 3),
+    other=st.floats(-3, 3),
+    seed=st.integers(0, 2**31),
+    num_in=st.integers(1, 4),
+    num_out=st.integers(1, 4),
+)
+def test_the_product_is_bilinear_and_distributes_over_sums(algebra, lowering, scale, other, seed, num_in, num_out):
+    torch.manual_seed(seed)
+    x, y = torch.randn(2, 3, num_in * algebra.dim, dtype=F64)
+    v, w = torch.randn(2, *product.weight_shape(algebra, num_out, num_in), dtype=F64)
+
+    def times(w, x):
+        return product.linear(x, w, algebra=algebra, lowering=lowering)
+
+    torch.testing.assert_close(times(w, scale * x + other * y), scale * times(w, x) + other * times(w, y))
+    torch.testing.assert_close(times(scale * v + other * w, x), scale * times(v, x) + other * times(w, x))
+
+
+# What the product is, said without us ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("lowering", ["reference", *LOWERINGS])
+def test_over_c_it_is_torchs_complex_product(lowering):
+    x, w, b = randn(5, 6), weight(C, 4, 3), randn(8)
+
+    def as_complex(t):
+        return torch.complex(t[0], t[1])
+
+    y = product.linear(x, w, b, algebra=C, lowering=lowering)
+    weights = product.weight_tuples(w, C)
+    expected = nn.functional.linear(*(as_complex(t) for t in (tuples(x, C).transpose(0, 1), weights, b.view(2, 4))))
+    torch.testing.assert_close(as_complex(tuples(y, C).transpose(0, 1)), expected)
+    image, kernel = randn(2, 12, 5, 6), weight(C, 4, 3, (3, 2))
+    geometry = Geometry((2, 1), (1, 0), (1, 2), groups=2)
+    y = product.conv(image, kernel, b, geometry=geometry, algebra=C, lowering=lowering)
+    z = as_complex(tuples(image, C, dim=1).transpose(0, 1))
+    kernels = as_complex(product.weight_tuples(kernel, C))
+    expected = nn.functional.conv2d(z, kernels, as_complex(b.view(2, 4)), (2, 1), (1, 0), (1, 2), 2)
+    torch.testing.assert_close(as_complex(tuples(y, C, dim=1).transpose(0, 1)), expected)
+
+
+@pytest.mark.parametrize("lowering", ["reference", *LOWERINGS])
+@pytest.mark.parametrize(("algebra", "n"), [(M2R, 2), (M3R, 3), (M4R, 4)], ids=str)
+def test_over_matrices_it_is_the_matrix_product(algebra, n, lowering):
+    x, w = randn(5, 3 * n * n), weight(algebra, 2, 3)
+    y = tuples(product.linear(x, w, algebra=algebra, lowering=lowering), algebra)
+    matrices = tuples(x, algebra).unflatten(1, (n, n))  # (batch, row, column, tuple)
+    weights = product.weight_tuples(w, algebra).unflatten(0, (n, n))
+    torch.testing.assert_close(y.unflatten(1, (n, n)), torch.einsum("pqoi,bqri->bpro", weights, matrices))
+
+
+@pytest.mark.parametrize("lowering", ["reference", *LOWERINGS])
+def test_over_h_it_is_the_hamilton_product(lowering):
+    x, w = randn(4), weight(H, 1, 1)
+    a1, b1, c1, d1 = w.flatten()
+    a2, b2, c2, d2 = x
+    expected = torch.stack([
+        a1 * a2 - b1 * b2 - c1 * c2 - d1 * d2,
+        a1 * b2 + b1 * a2 + c1 * d2 - d1 * c2,
+        a1 * c2 - b1 * d2 + c1 * a2 + d1 * b2,
+        a1 * d2 + b1 * c2 - c1 * b2 + d1 * a2,
+    ])  # fmt: skip
+    torch.testing.assert_close(product.linear(x, w, algebra=H, lowering=lowering), expected)
+
+
+def test_over_cross_it_is_torchs_cross_product():
+    x, w = randn(3), weight(CROSS, 1, 1)
+    torch.testing.assert_close(product.linear(x, w, algebra=CROSS), torch.linalg.cross(w.flatten(), x))
+
+
+@over_all
+@pytest.mark.parametrize("groups", [2, 4])
+def test_an_output_tuple_depends_on_exactly_the_inputs_of_its_group(algebra, groups):
+    x, w = randn(1, 4 * algebra.dim, 1, 1), weight(algebra, 4, 4 // groups, (1, 1))
+    geometry = Geometry((1, 1), (0, 0), (1, 1), groups=groups)
+    jacobian = torch.autograd.functional.jacobian(
+        lambda x: product.conv(x, w, geometry=geometry, algebra=algebra).flatten(), x
+    ).reshape(4 * algebra.dim, 4 * algebra.dim)
+    by_tuple = tuples(tuples(jacobian, algebra, dim=0), algebra, dim=2).abs().sum((0, 2))  # (out tuple, in tuple)
+    same_group = torch.arange(4)[:, None] // (4 // groups) == torch.arange(4)[None, :] // (4 // groups)
+    assert torch.equal(by_tuple > 0, same_group)
+
+
+# How it is computed ----------------------------------------------------------------------------------------------------
+
+
+class Copies(TorchDispatchMode):
+    """Notes the operations that make a tensor of ``numel`` numbers or more in memory of its own."""
+
+    def __init__(self, numel):
+        super().__init__()
+        self.numel, self.made = numel, []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        inputs = {a.untyped_storage().data_ptr() for a in args if isinstance(a, torch.Tensor)}
+        if isinstance(out, torch.Tensor) and out.numel() >= self.numel:
+            if out.untyped_storage().data_ptr() not in inputs:
+                self.made.append(func.__name__)
+        return out
+
+
+@pytest.mark.parametrize("algebra", [R, M2R, M3R, M4R, M2C], ids=str)
+def test_matrix_algebras_multiply_contiguous_activations_without_a_copy(algebra):
+    features = 4 * algebra.dim
+    x, w = torch.randn(64, 16, features), torch.randn(product.weight_shape(algebra, 4, 4))
+    with Copies(x.numel()) as copies:
+        product.linear(x, w, algebra=algebra)
+    assert copies.made == ["mm.default"]
+    image, kernel = torch.randn(16, features, 8, 8), torch.randn(product.weight_shape(algebra, 4, 4, (3, 3)))
+    with Copies(image.numel()) as copies:
+        product.conv(image, kernel, geometry=Geometry((1, 1), (1, 1), (1, 1)), algebra=algebra)
+    assert copies.made == ["convolution.default"]
+    image = image.to(memory_format=torch.channels_last)
+    kernel = torch.randn(product.weight_shape(algebra, 4, 4, (1, 1)))
+    with Copies(image.numel()) as copies:
+        product.conv(image, kernel, geometry=GEOMETRIES["plain"], algebra=algebra)
+    assert copies.made == ["mm.default"]
+
+
+def test_the_profiler_sees_one_matrix_product_and_nothing_else_on_the_activations():
+    x, w = torch.randn(512, 1024), torch.randn(product.weight_shape(M2R, 256, 256))
+    with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as run:
+        product.linear(x, w, algebra=M2R)
+    views = {"aten::reshape", "aten::view", "aten::split_with_sizes", "aten::transpose", "aten::t", "aten::as_strided",
+             "aten::linear", "aten::matmul", "aten::narrow", "aten::slice", "aten::split", "aten::_unsafe_view",
+             "aten::_reshape_alias", "aten::resolve_conj"}  # fmt: skip
+    work = [event.key for event in run.key_averages() if event.key not in views]
+    assert work == ["aten::mm"]
+    (product_event,) = [event for event in run.key_averages(group_by_input_shape=True) if event.key == "aten::mm"]
+    assert product_event.count == 1
+    assert product_event.input_shapes[:2] == [[1024, 512], [512, 512]]  # twice the rows, half the width
+
+
+@pytest.mark.parametrize("algebra", [R, M2R, M3R, M4R, M2C, C, H, diagonal(4)], ids=str)
+def test_blocks_do_exactly_the_papers_multiplies(algebra):
+    from torch.utils.flop_counter import FlopCounterMode
+
+    x, w = torch.randn(7, 5 * algebra.dim), torch.randn(product.weight_shape(algebra, 3, 5))
+    image, kernel = torch.randn(2, 5 * algebra.dim, 6, 6), torch.randn(product.weight_shape(algebra, 3, 5, (3, 3)))
+    with FlopCounterMode(display=False) as counter:
+        product.linear(x, w, algebra=algebra)
+    assert counter.get_total_flops() == 2 * algebra.multiplies * 7 * 3 * 5
+    with FlopCounterMode(display=False) as counter:
+        product.conv(image, kernel, geometry=GEOMETRIES["plain"], algebra=algebra)
+    assert counter.get_total_flops() == 2 * algebra.multiplies * 2 * 16 * 3 * 5 * 9
+
+
+def test_large_layers_over_dual_and_cross_skip_their_zeros(monkeypatch):
+    from torch.utils.flop_counter import FlopCounterMode
+
+    for algebra, done in ((DUAL, 3), (CROSS, 7)):  # of 4 and of 9; the paper's cross product has 6
+        for skip_from, expected in ((1, done), (10**9, algebra.dim**2)):
+            monkeypatch.setattr(matrix_module, "SKIP_ZEROS_FROM", skip_from)
+            x, w = randn(3, 5 * algebra.dim), weight(algebra, 2, 5)
+            image, kernel = randn(2, 5 * algebra.dim, 4, 4), weight(algebra, 2, 5, (3, 3))
+            with FlopCounterMode(display=False) as counter:
+                product.linear(x, w, algebra=algebra)
+            assert counter.get_total_flops() == 2 * expected * 3 * 2 * 5
+            b = randn(2 * algebra.dim)
+
+            def linear(lowering, algebra=algebra, x=x, w=w, b=b):
+                return product.linear(x, w, b, algebra=algebra, lowering=lowering)
+
+            def conv(lowering, algebra=algebra, image=image, kernel=kernel, b=b):
+                return product.conv(image, kernel, b, geometry=GEOMETRIES["all"], algebra=algebra, lowering=lowering)
+
+            assert_same(linear, [x, w, b], "blocks")
+            assert_same(conv, [image, kernel, b], "blocks")
+
+
+# Layout ----------------------------------------------------------------------------------------------------------------
+
+
+@over_all
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("stacks", [1, 3])
+def test_weights_go_to_tuples_and_back(algebra, transposed, stacks):
+    w = torch.arange(prod(product.weight_shape(algebra, 2, 3, (2,), stacks))).reshape(
+        product.weight_shape(algebra, 2, 3, (2,), stacks)
+    )
+    t = product.weight_tuples(w, algebra, transposed, stacks)
+    assert t.shape == (algebra.dim, stacks * 2, 3, 2)
+    assert torch.equal(product.weight_from_tuples(t, algebra, transposed, stacks), w)
+
+
+@over_all
+def test_activations_go_to_tuples_and_back(algebra):
+    x = torch.randn(2, 3 * algebra.dim, 5)
+    t = tuples(x, algebra, dim=1)
+    assert t.shape == (2, algebra.dim, 3, 5)
+    assert torch.equal(from_tuples(t, algebra, dim=1), x)
+    assert torch.equal(t[:, algebra.order[0]], x[:, :3])
+    if algebra.order == tuple(range(algebra.dim)):
+        assert t.data_ptr() == x.data_ptr()
+
+
+# Errors ----------------------------------------------------------------------------------------------------------------
+
+
+def test_bad_input_says_what_must_hold():
+    x, w = torch.randn(2, 12), torch.randn(product.weight_shape(H, 2, 3))
+    with pytest.raises(ValueError, match=r"must hold 12 features \(3 H tuples\); got shape \(2, 8\)"):
+        product.linear(x[:, :8], w, algebra=H)
+    with pytest.raises(ValueError, match="lowering must be one of auto, blocks, reference; got 'fast'"):
+        product.linear(x, w, algebra=H, lowering="fast")
+    with pytest.raises(
+        ValueError, match=r"a weight over H must be stored.*multiple of 4 and its second of 1.*\(6, 3\)"
+    ):
+        product.linear(x, torch.randn(6, 3), algebra=H)
+    with pytest.raises(ValueError, match=r"a weight over M2R must be stored.*multiple of 6 and its second of 2"):
+        product.linear(x, torch.randn(8, 6), algebra=M2R, stacks=3)
+    kernel = torch.randn(product.weight_shape(H, 2, 3, (3, 3)))
+    with pytest.raises(ValueError, match=r"12 channels, 2 spatial axes.*got shape \(1, 8, 5, 5\)"):
+        product.conv(torch.randn(1, 8, 5, 5), kernel, geometry=GEOMETRIES["plain"], algebra=H)
+    with pytest.raises(ValueError, match=r"axis 1 is 10, which does not hold whole H tuples.*such as 8 or 12"):
+        tuples(torch.randn(2, 10), H)
+    with pytest.raises(ValueError, match="axis 1 must hold the 4 components of H"):
+        from_tuples(torch.randn(2, 3, 5), H, dim=1)

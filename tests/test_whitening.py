@@ -1,0 +1,186 @@
+"""Whitening whitens, keeps torch's conventions, and cannot be broken."""
+
+import pytest
+import torch
+from conftest import ALGEBRAS
+from torch import nn
+
+import algebranets as an
+from algebranets import M2R, M4R, C, H, R
+from algebranets.algebra import CATALOGUE
+from algebranets.nn.norm import cholesky
+
+over_all = pytest.mark.parametrize("algebra", ALGEBRAS, ids=str)
+over_catalogue = pytest.mark.parametrize("algebra", CATALOGUE.values(), ids=str)
+
+
+def covariance(y, algebra):
+    """(tuples, components, components) of an output (batch, channels, ...), components as stored."""
+    t = y.unflatten(1, (algebra.dim, -1)).movedim(2, 0).movedim(2, 1).flatten(2)
+    t = t - t.mean(2, keepdim=True)
+    return t @ t.mT / t.shape[2]
+
+
+def correlated(algebra, *shape, dtype=torch.float64):
+    x = torch.randn(*shape, dtype=dtype)
+    mixed = x.movedim(1, -1) @ torch.randn(shape[1], shape[1], dtype=dtype)
+    return mixed.movedim(-1, 1) + torch.randn(shape[1], *[1] * (len(shape) - 2), dtype=dtype)
+
+
+@over_all
+def test_outputs_have_mean_zero_and_the_identity_as_covariance(algebra):
+    layer = an.nn.Whitening2d(2 * algebra.dim, eps=1e-12, algebra=algebra, dtype=torch.float64)
+    y = layer(correlated(algebra, 50, 2 * algebra.dim, 4, 5))
+    assert y.mean((0, 2, 3)).abs().max() < 1e-6
+    torch.testing.assert_close(covariance(y, algebra), torch.eye(algebra.dim).double().expand(2, -1, -1), atol=1e-5, rtol=0)
+
+
+def test_over_r_it_is_torchs_batch_norm():
+    for ours, theirs, shape in (
+        (an.nn.Whitening1d(3, algebra=R), nn.BatchNorm1d(3), (8, 3)),
+        (an.nn.Whitening1d(3, momentum=None, algebra=R), nn.BatchNorm1d(3, momentum=None), (8, 3, 4)),
+        (an.nn.Whitening2d(3, algebra=R), nn.BatchNorm2d(3), (8, 3, 4, 5)),
+        (an.nn.Whitening3d(3, algebra=R), nn.BatchNorm3d(3), (8, 3, 2, 4, 5)),
+    ):
+        for _ in range(3):
+            x = 3 * torch.randn(shape) + 1
+            torch.testing.assert_close(ours(x), theirs(x), atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(ours.running_mean, theirs.running_mean)
+        torch.testing.assert_close(ours.running_covariance.flatten(), theirs.running_var)
+        assert ours.num_batches_tracked == theirs.num_batches_tracked == 3
+        torch.testing.assert_close(ours.eval()(x), theirs.eval()(x), atol=1e-5, rtol=1e-5)
+
+
+def test_running_statistics_serve_in_eval_mode():
+    layer = an.nn.Whitening1d(8, momentum=None, algebra=H, dtype=torch.float64)
+    x = correlated(H, 4000, 8)
+    y = layer(x)
+    torch.testing.assert_close(layer.eval()(x), y, atol=1e-2, rtol=1e-2)  # the running covariance is unbiased
+    assert torch.equal(layer(x[:5]), layer(x)[:5])
+    layer.train()
+    layer.reset_running_stats()
+    assert layer.num_batches_tracked == 0
+    assert torch.equal(layer.running_covariance, torch.eye(4).double().expand(2, -1, -1))
+
+
+def test_affine_maps_each_tuple_by_its_matrix():
+    layer = an.nn.Whitening1d(4, eps=1e-12, algebra=C, dtype=torch.float64)
+    matrix = torch.randn_like(layer.weight)
+    layer.weight.data, layer.bias.data = matrix, torch.randn_like(layer.bias)
+    y = layer(correlated(C, 500, 4))
+    torch.testing.assert_close(y.mean(0), layer.bias.detach())
+    torch.testing.assert_close(covariance(y, C), matrix @ matrix.mT, atol=1e-6, rtol=1e-6)
+    assert not list(an.nn.Whitening1d(4, affine=False, algebra=C).parameters())
+
+
+def test_without_running_statistics_the_batch_serves_in_eval_mode():
+    layer = an.nn.Whitening1d(4, track_running_stats=False, algebra=C)
+    x = torch.randn(9, 4)
+    assert layer.running_mean is None
+    assert torch.equal(layer.train()(x), layer.eval()(x))
+
+
+def test_gradients_are_those_of_differences():
+    for training in (True, False):
+        layer = an.nn.Whitening1d(4, algebra=C, dtype=torch.float64).train(training)
+        layer.weight.data = torch.randn_like(layer.weight)
+        x = torch.randn(5, 4, dtype=torch.float64, requires_grad=True)
+
+        def run(x, weight, bias, layer=layer):
+            return torch.func.functional_call(layer, {"weight": weight, "bias": bias}, (x,))
+
+        assert torch.autograd.gradcheck(run, (x, layer.weight, layer.bias))
+        assert torch.autograd.gradgradcheck(run, (x, layer.weight, layer.bias))
+
+
+def test_cholesky_is_torchs_where_that_exists():
+    half = torch.randn(3, 5, 7, dtype=torch.float64)
+    matrix, eps = half @ half.mT, torch.full((3,), 1e-3, dtype=torch.float64)
+    torch.testing.assert_close(cholesky(matrix, eps), torch.linalg.cholesky(matrix + 1e-3 * torch.eye(5).double()))
+
+
+# Whatever it is fed ----------------------------------------------------------------------------------------------------
+
+
+def base(algebra, batch=8):
+    return torch.randn(batch, 2 * algebra.dim, 3, 3)
+
+
+NASTY = {
+    "constant zero": lambda a: torch.zeros_like(base(a)),
+    "constant one": lambda a: torch.ones_like(base(a)),
+    "constant 1e9": lambda a: torch.full_like(base(a), 1e9),
+    "constant 1e30": lambda a: torch.full_like(base(a), 1e30),
+    "constant -1e36": lambda a: torch.full_like(base(a), -1e36),
+    "a batch of one": lambda a: base(a, 1)[:, :, :1, :1],
+    "a batch of two": lambda a: base(a, 2)[:, :, :1, :1],
+    "an empty batch": lambda a: base(a, 0),
+    "perfectly correlated": lambda a: base(a)[:, :1].expand(-1, 2 * a.dim, -1, -1),
+    "correlated and scaled": lambda a: base(a)[:, :1] * torch.logspace(-6, 6, 2 * a.dim)[:, None, None],
+    "correlated beyond rounding": lambda a: 1e4 + 1e-4 * base(a)[:, :1].expand(-1, 2 * a.dim, -1, -1),
+    "one component is zero": lambda a: base(a) * (torch.arange(2 * a.dim) >= 2)[:, None, None],
+    "1e-30": lambda a: 1e-30 * base(a),
+    "1e-42, denormal": lambda a: 1e-42 * base(a),
+    "1e+30": lambda a: 1e30 * base(a),
+    "1e+37": lambda a: 1e37 * base(a),
+    "1e-30 beside 1e+30": lambda a: base(a) * torch.tensor([1e-30, 1e30]).repeat(a.dim)[:, None, None],
+    "one outlier": lambda a: base(a).index_fill(0, torch.tensor([0]), 1e30),
+}
+
+
+@over_catalogue
+@pytest.mark.parametrize("feed", NASTY.values(), ids=NASTY)
+def test_no_input_breaks_it(algebra, feed):
+    layer = an.nn.Whitening2d(2 * algebra.dim, algebra=algebra)
+    x = feed(algebra).clone().requires_grad_()
+    for _ in range(2):
+        y = layer(x)
+        assert torch.isfinite(y).all()
+        assert y.abs().max().item() < 1e4 if y.numel() else True
+        weights = torch.randn(y.shape)
+        grads = torch.autograd.grad((y * weights).sum(), [x, *layer.parameters()])
+        assert all(torch.isfinite(g).all() for g in grads)
+    assert torch.isfinite(layer.running_mean).all()
+    assert torch.isfinite(layer.running_covariance).all()
+    y = layer.eval()(x)
+    assert torch.isfinite(y).all()
+    grads = torch.autograd.grad((y * weights).sum(), [x, *layer.parameters()])
+    assert all(torch.isfinite(g).all() for g in grads)
+
+
+@pytest.mark.parametrize("algebra", [C, H, M4R], ids=str)
+@pytest.mark.parametrize("scale", [1e-2, 1.0, 1e10, 1e30])
+def test_it_still_whitens_numbers_of_any_size(algebra, scale):
+    x = scale * torch.randn(4000, 2 * algebra.dim)
+    y = an.nn.Whitening1d(2 * algebra.dim, algebra=algebra)(x)
+    torch.testing.assert_close(covariance(y, algebra), torch.eye(algebra.dim).expand(2, -1, -1), atol=0.11, rtol=0)
+
+
+@over_catalogue
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("feed", ["constant one", "a batch of one", "perfectly correlated", "one component is zero"])
+def test_half_precision_keeps_float32_statistics_and_makes_no_nan(algebra, dtype, feed):
+    layer = an.nn.Whitening2d(2 * algebra.dim, algebra=algebra)
+    x = NASTY[feed](algebra).clone().requires_grad_()
+    with torch.autocast("cpu", dtype=dtype):
+        y = layer(x.to(dtype))
+    assert y.dtype == dtype
+    grads = torch.autograd.grad((y.float() * torch.randn(y.shape)).sum(), [x, *layer.parameters()])
+    assert all(torch.isfinite(g).all() for g in [y, *grads])
+    layer.to(dtype)
+    assert layer.weight.dtype == dtype
+    assert layer.running_mean.dtype == layer.running_covariance.dtype == torch.float32
+    assert torch.isfinite(layer(x.to(dtype))).all()
+    assert torch.isfinite(layer.eval()(65504 * torch.ones_like(x, dtype=dtype))).all() or dtype == torch.float16
+    born_half = an.nn.Whitening2d(2 * algebra.dim, algebra=algebra, dtype=dtype)
+    assert born_half.running_covariance.dtype == torch.float32
+    assert an.nn.Whitening2d(4 * algebra.dim, algebra=algebra, dtype=torch.float64).running_mean.dtype == torch.float64
+
+
+def test_statistics_recover_after_a_broken_batch():
+    layer = an.nn.Whitening1d(8, algebra=M2R)
+    layer(1e30 * torch.randn(16, 8))
+    for _ in range(2000):
+        layer(torch.randn(64, 8))
+    y = layer.eval()(torch.randn(4000, 8))
+    torch.testing.assert_close(covariance(y, M2R), torch.eye(4).expand(2, -1, -1), atol=0.2, rtol=0)

@@ -1,0 +1,121 @@
+"""One example of every layer: how to make it over an algebra, and what to feed it."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from algebranets import nn as ann
+from algebranets.algebra import Algebra
+
+
+@dataclass(frozen=True)
+class Example:
+    name: str
+    options: dict[str, Any]
+    #: Sizes in tuples, in the order of torch's arguments; multiplied by the algebra's dimension.
+    sizes: tuple[int, ...]
+    #: Shapes of the inputs, the channel count written as a string: the number of tuples.
+    inputs: tuple[tuple[int | str, ...], ...]
+    #: Arguments after the sizes.
+    rest: tuple[Any, ...] = ()
+    #: Options that are sizes in tuples as well.
+    sized: tuple[str, ...] = ()
+
+    @property
+    def label(self) -> str:
+        return "-".join([self.name, *(f"{k}={v}" for k, v in self.options.items())])
+
+    def make(self, algebra: Algebra, **factory: Any) -> nn.Module:
+        sizes = (size * algebra.dim for size in self.sizes)
+        options = {k: v * algebra.dim if k in self.sized else v for k, v in self.options.items()}
+        return getattr(ann, self.name)(*sizes, *self.rest, **options, **factory, algebra=algebra)
+
+    def make_real(self, **factory: Any) -> nn.Module:
+        return getattr(nn, self.name)(*self.sizes, *self.rest, **self.options, **factory)
+
+    def feed(self, algebra: Algebra, dtype: torch.dtype = torch.float32) -> list[Tensor]:
+        return [
+            torch.randn([int(n) * algebra.dim if isinstance(n, str) else n for n in shape], dtype=dtype)
+            for shape in self.inputs
+        ]
+
+
+def outputs(result: Any) -> list[Tensor]:
+    """All tensors in a layer's result."""
+    if isinstance(result, Tensor):
+        return [result]
+    if isinstance(result, tuple | list):
+        return [tensor for part in result for tensor in outputs(part)]
+    return []
+
+
+def conv(name, options, inputs=((2, "4", 7, 6),), rest=(3,), sizes=(4, 6)):
+    return Example(name, options, sizes, inputs, rest)
+
+
+SEQUENCE = ((5, 2, "3"),)
+FEED_FORWARD = {"nhead": 2, "dim_feedforward": 6, "dropout": 0.0}
+#: Layers with a torch.nn counterpart of the same name, arguments and parameters.
+TWINS = [
+    Example("Linear", {}, (5, 3), ((7, "5"),)),
+    Example("Linear", {"bias": False}, (5, 3), ((2, 3, "5"),)),
+    conv("Conv1d", {"stride": 2, "padding": 1}, ((2, "4", 9),)),
+    conv("Conv1d", {"padding": "same", "padding_mode": "circular"}, ((2, "4", 9),)),
+    conv("Conv2d", {}),
+    conv("Conv2d", {"groups": 2, "bias": False}),
+    conv("Conv2d", {"groups": 4, "padding": 1}, sizes=(4, 4)),
+    conv("Conv2d", {"padding": "same", "dilation": 2}),
+    conv("Conv2d", {"padding": "valid"}),
+    conv("Conv2d", {"padding": (1, 2), "padding_mode": "reflect"}),
+    conv("Conv2d", {"padding": 1, "padding_mode": "replicate"}),
+    conv("Conv2d", {"padding": "same", "padding_mode": "reflect"}, rest=((2, 3),)),
+    conv("Conv2d", {"padding": "valid", "padding_mode": "circular"}),
+    conv("Conv2d", {}, rest=(1,)),
+    conv("Conv2d", {"padding": 1}, inputs=(("4", 7, 6),)),
+    conv("Conv3d", {"stride": (1, 2, 1), "padding": (1, 0, 1)}, ((2, "4", 4, 5, 3),)),
+    conv("ConvTranspose1d", {"stride": 2, "output_padding": 1}, ((2, "4", 5),)),
+    conv("ConvTranspose2d", {"stride": 2, "padding": 1, "groups": 2}),
+    conv("ConvTranspose2d", {"dilation": 2, "bias": False}, rest=((2, 3),)),
+    conv("ConvTranspose3d", {"stride": (2, 1, 1)}, ((2, "4", 3, 2, 3),)),
+    Example("RNN", {}, (3, 4), SEQUENCE),
+    Example("RNN", {"nonlinearity": "relu", "bidirectional": True, "num_layers": 2}, (3, 4), SEQUENCE),
+    Example("LSTM", {"batch_first": True}, (3, 4), SEQUENCE),
+    Example("LSTM", {"num_layers": 2, "bidirectional": True, "bias": False}, (3, 4), SEQUENCE),
+    Example("GRU", {}, (3, 4), SEQUENCE),
+    Example("GRU", {"num_layers": 3, "bidirectional": True}, (3, 4), SEQUENCE),
+    Example("GRU", {"bias": False}, (3, 4), ((5, "3"),)),
+    Example("RNNCell", {}, (3, 4), ((2, "3"), (2, "4"))),
+    Example("RNNCell", {"nonlinearity": "relu", "bias": False}, (3, 4), ((2, "3"),)),
+    Example("LSTMCell", {}, (3, 4), ((2, "3"),)),
+    Example("GRUCell", {}, (3, 4), ((2, "3"), (2, "4"))),
+    Example("MultiheadAttention", {"num_heads": 2}, (4,), ((5, 2, "4"), (3, 2, "4"), (3, 2, "4"))),
+    Example("MultiheadAttention", {"num_heads": 4, "batch_first": True}, (4,), ((2, 5, "4"),) * 3),
+    Example("MultiheadAttention", {"num_heads": 2, "bias": False, "add_zero_attn": True}, (4,), ((5, "4"),) * 3),
+    Example("MultiheadAttention", {"num_heads": 2, "add_bias_kv": True}, (4,), ((5, 2, "4"),) * 3),
+    Example("TransformerEncoderLayer", FEED_FORWARD, (4,), ((5, 2, "4"),), sized=("dim_feedforward",)),
+    Example("TransformerEncoderLayer", {**FEED_FORWARD, "norm_first": True, "bias": False, "activation": "gelu",
+                                        "batch_first": True}, (4,), ((2, 5, "4"),), sized=("dim_feedforward",)),
+    Example("TransformerDecoderLayer", FEED_FORWARD, (4,), ((5, 2, "4"), (3, 2, "4")), sized=("dim_feedforward",)),
+]  # fmt: skip
+
+#: Layers of our own.
+OWN = [
+    Example("Lift", {"channels": 3}, (), ((2, 3),)),
+    Example("Lift", {"channels": 3, "num_layers": 2, "hidden_channels": 5}, (), ((2, 3),)),
+    Example("Lift1d", {"channels": 3}, (), ((2, 3, 5),)),
+    Example("Lift2d", {"channels": 3, "num_layers": 2}, (), ((2, 3, 5, 4),)),
+    Example("Lift2d", {"channels": 3, "mode": "zeros"}, (), ((2, 3, 5, 4),)),
+    Example("Lift3d", {"channels": 3, "mode": "copy"}, (), ((2, 3, 2, 5, 4),)),
+    Example("TupleNorm", {}, (), ((2, "3"),)),
+    Example("TupleGate", {}, (), ((2, "3"),)),
+    Example("TupleGate", {"g": "determinant", "f": torch.sigmoid, "dim": 1}, (), ((2, "3", 2),)),
+    Example("TupleDropout", {"p": 0.5, "dim": 1}, (), ((2, "3", 2),)),
+    Example("Whitening1d", {}, (3,), ((7, "3"),)),
+    Example("Whitening2d", {}, (3,), ((4, "3", 3, 2),)),
+    Example("Whitening2d", {"affine": False, "momentum": None}, (3,), ((4, "3", 3, 2),)),
+    Example("Whitening3d", {"track_running_stats": False}, (3,), ((4, "3", 3, 2, 2),)),
+]
+
+LAYERS = [*TWINS, *OWN]
