@@ -208,24 +208,27 @@ class Whitening3d(_Whitening):
     num_dims = (5,)
 
 
-def cholesky(
-    covariance: Float[Tensor, "chan comp comp"], eps: Float[Tensor, " chan"]
-) -> Float[Tensor, "chan comp comp"]:
-    """The lower triangle L with L L^T = covariance + eps, whose pivots cannot vanish, whatever was rounded before.
+def cholesky(covariance: Float[Tensor, "chan comp comp"], eps: Float[Tensor, " chan"]) -> Float[Tensor, "chan comp comp"]:
+    """The lower triangle L with L L^T = covariance + eps, finite and invertible whatever was rounded before.
 
-    A pivot is the variance a component has beyond the ones before it; less than rounding of its own is held there.
+    Row i of L splits the variance of component i into what it shares with each component before it and a rest, its
+    pivot. Shares are held to what the component still has, less a floor of its own rounding, so no pivot vanishes.
     """
     dim = covariance.shape[1]
-    floor = 8 * dim * torch.finfo(covariance.dtype).eps
+    variance = covariance.diagonal(dim1=1, dim2=2) + eps[:, None]
+    floor = (8 * dim * torch.finfo(covariance.dtype).eps * variance).detach()
+    left = variance
     columns: list[Tensor] = []
     for j in range(dim):
-        rest = covariance[:, j:, j]
-        variance = rest[:, :1] + eps[:, None]
+        shared = covariance[:, j + 1 :, j]
         if columns:
             before = torch.stack([column[:, j:] for column in columns], dim=2)  # (C, A - j, j)
-            rest = rest - (before @ before[:, :1].mT).squeeze(2)
-        pivot = torch.maximum(rest[:, :1] + eps[:, None], floor * variance).sqrt()
-        columns.append(torch.cat([rest.new_zeros(rest.shape[0], j), pivot, rest[:, 1:] / pivot], dim=1))
+            shared = shared - (before[:, 1:] @ before[:, :1].mT).squeeze(2)
+        pivot, left = left[:, :1].sqrt(), left[:, 1:]
+        most = (left.detach() - floor[:, j + 1 :]).clamp(min=0).sqrt()
+        below = (shared / pivot).clamp(-most, most)
+        left = torch.maximum(left - below.square(), floor[:, j + 1 :])
+        columns.append(torch.cat([pivot.new_zeros(pivot.shape[0], j), pivot, below], dim=1))
     return torch.stack(columns, dim=2)
 
 
