@@ -8,11 +8,11 @@ import torch
 from algebranets.algebra import (
     CATALOGUE,
     DUAL,
+    M2R,
     SPLIT_QUATERNIONS,
     Algebra,
     C,
     H,
-    M2R,
     cayley_dickson,
     clifford,
     cyclic,

@@ -2,7 +2,6 @@ import json
 import pickle
 
 import pytest
-from conftest import ALGEBRAS, CONSTRUCTED
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -33,6 +32,7 @@ from algebranets.algebra import (
     opposite,
     tensor,
 )
+from conftest import ALGEBRAS, CONSTRUCTED
 
 over_catalogue = pytest.mark.parametrize("algebra", CATALOGUE.values(), ids=str)
 over_all = pytest.mark.parametrize("algebra", ALGEBRAS, ids=str)
@@ -232,7 +232,7 @@ def test_an_algebra_is_a_value(algebra):
 
 def dense(algebra):
     numbers = st.integers(-5, 5)
-    return st.fixed_dictionaries({k: numbers for k in range(algebra.dim)})
+    return st.fixed_dictionaries(dict.fromkeys(range(algebra.dim), numbers))
 
 
 @over_catalogue

@@ -6,14 +6,14 @@ import re
 
 import pytest
 import torch
-import zoo
-from conftest import ALGEBRAS
 from torch import nn
 
 import algebranets as an
+import zoo
 from algebranets import M2C, M2R, C, H, R, product
 from algebranets.algebra import CATALOGUE
 from algebranets.nn import __all__ as our_names
+from conftest import ALGEBRAS
 
 over_layers = pytest.mark.parametrize("example", zoo.LAYERS, ids=lambda e: e.label)
 over_twins = pytest.mark.parametrize("example", zoo.TWINS, ids=lambda e: e.label)

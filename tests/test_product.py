@@ -4,7 +4,6 @@ from math import prod
 
 import pytest
 import torch
-from conftest import ALGEBRAS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
@@ -17,6 +16,7 @@ from algebranets.algebra import CATALOGUE
 from algebranets.product import Geometry
 from algebranets.product.blocks import matrix as matrix_module
 from algebranets.product.cells import MODES
+from conftest import ALGEBRAS
 
 F64 = torch.float64
 LOWERINGS = ["blocks"]
@@ -187,9 +187,9 @@ def test_a_recurrent_layer_passes_gradcheck():
         layers = directions(M2R, mode, 1, 1, 1)
         x, state = randn(2, 1, 4), tuple(randn(1, 1, 4) for _ in range(MODES[mode].num_states))
 
-        def run(x, *rest, mode=mode, count=len(state)):
-            layer = product.Direction(*rest[count:])
-            return product.recurrent(mode, x, rest[:count], [layer], algebra=M2R)[0]
+        def run(x, *rest, mode=mode):
+            count = MODES[mode].num_states
+            return product.recurrent(mode, x, rest[:count], [product.Direction(*rest[count:])], algebra=M2R)[0]
 
         assert gradcheck(run, (x, *state, *[p for p in layers[0] if p is not None]))
 
@@ -216,7 +216,7 @@ def test_the_product_is_bilinear_and_distributes_over_sums(algebra, lowering, sc
     torch.testing.assert_close(times(scale * v + other * w, x), scale * times(v, x) + other * times(w, x))
 
 
-# What the product is, said without us ----------------------------------------------------------------------------------
+# What the product is, said without us --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("lowering", ["reference", *LOWERINGS])
@@ -281,7 +281,7 @@ def test_an_output_tuple_depends_on_exactly_the_inputs_of_its_group(algebra, gro
     assert torch.equal(by_tuple > 0, same_group)
 
 
-# How it is computed ----------------------------------------------------------------------------------------------------
+# How it is computed --------------------------------------------------------------------------------------------------
 
 
 class Copies(TorchDispatchMode):
@@ -294,9 +294,9 @@ class Copies(TorchDispatchMode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         out = func(*args, **(kwargs or {}))
         inputs = {a.untyped_storage().data_ptr() for a in args if isinstance(a, torch.Tensor)}
-        if isinstance(out, torch.Tensor) and out.numel() >= self.numel:
-            if out.untyped_storage().data_ptr() not in inputs:
-                self.made.append(func.__name__)
+        made = isinstance(out, torch.Tensor) and out.untyped_storage().data_ptr() not in inputs
+        if made and out.numel() >= self.numel:
+            self.made.append(func.__name__)
         return out
 
 
@@ -369,7 +369,7 @@ def test_large_layers_over_dual_and_cross_skip_their_zeros(monkeypatch):
             assert_same(conv, [image, kernel, b], "blocks")
 
 
-# Layout ----------------------------------------------------------------------------------------------------------------
+# Layout --------------------------------------------------------------------------------------------------------------
 
 
 @over_all
@@ -395,7 +395,7 @@ def test_activations_go_to_tuples_and_back(algebra):
         assert t.data_ptr() == x.data_ptr()
 
 
-# Errors ----------------------------------------------------------------------------------------------------------------
+# Errors --------------------------------------------------------------------------------------------------------------
 
 
 def test_bad_input_says_what_must_hold():

@@ -2,13 +2,13 @@
 
 import pytest
 import torch
-from conftest import ALGEBRAS
 from torch import nn
 
 import algebranets as an
 from algebranets import M2R, M4R, C, H, R
 from algebranets.algebra import CATALOGUE
 from algebranets.nn.norm import cholesky
+from conftest import ALGEBRAS
 
 over_all = pytest.mark.parametrize("algebra", ALGEBRAS, ids=str)
 over_catalogue = pytest.mark.parametrize("algebra", CATALOGUE.values(), ids=str)
@@ -21,7 +21,7 @@ def covariance(y, algebra):
     return t @ t.mT / t.shape[2]
 
 
-def correlated(algebra, *shape, dtype=torch.float64):
+def correlated(*shape, dtype=torch.float64):
     x = torch.randn(*shape, dtype=dtype)
     mixed = x.movedim(1, -1) @ torch.randn(shape[1], shape[1], dtype=dtype)
     return mixed.movedim(-1, 1) + torch.randn(shape[1], *[1] * (len(shape) - 2), dtype=dtype)
@@ -30,9 +30,11 @@ def correlated(algebra, *shape, dtype=torch.float64):
 @over_all
 def test_outputs_have_mean_zero_and_the_identity_as_covariance(algebra):
     layer = an.nn.Whitening2d(2 * algebra.dim, eps=1e-12, algebra=algebra, dtype=torch.float64)
-    y = layer(correlated(algebra, 50, 2 * algebra.dim, 4, 5))
+    y = layer(correlated(50, 2 * algebra.dim, 4, 5))
     assert y.mean((0, 2, 3)).abs().max() < 1e-6
-    torch.testing.assert_close(covariance(y, algebra), torch.eye(algebra.dim).double().expand(2, -1, -1), atol=1e-5, rtol=0)
+    torch.testing.assert_close(
+        covariance(y, algebra), torch.eye(algebra.dim).double().expand(2, -1, -1), atol=1e-5, rtol=0
+    )
 
 
 def test_over_r_it_is_torchs_batch_norm():
@@ -53,7 +55,7 @@ def test_over_r_it_is_torchs_batch_norm():
 
 def test_running_statistics_serve_in_eval_mode():
     layer = an.nn.Whitening1d(8, momentum=None, algebra=H, dtype=torch.float64)
-    x = correlated(H, 4000, 8)
+    x = correlated(4000, 8)
     y = layer(x)
     torch.testing.assert_close(layer.eval()(x), y, atol=1e-2, rtol=1e-2)  # the running covariance is unbiased
     assert torch.equal(layer(x[:5]), layer(x)[:5])
@@ -67,7 +69,7 @@ def test_affine_maps_each_tuple_by_its_matrix():
     layer = an.nn.Whitening1d(4, eps=1e-12, algebra=C, dtype=torch.float64)
     matrix = torch.randn_like(layer.weight)
     layer.weight.data, layer.bias.data = matrix, torch.randn_like(layer.bias)
-    y = layer(correlated(C, 500, 4))
+    y = layer(correlated(500, 4))
     torch.testing.assert_close(y.mean(0), layer.bias.detach())
     torch.testing.assert_close(covariance(y, C), matrix @ matrix.mT, atol=1e-6, rtol=1e-6)
     assert not list(an.nn.Whitening1d(4, affine=False, algebra=C).parameters())
@@ -99,7 +101,7 @@ def test_cholesky_is_torchs_where_that_exists():
     torch.testing.assert_close(cholesky(matrix, eps), torch.linalg.cholesky(matrix + 1e-3 * torch.eye(5).double()))
 
 
-# Whatever it is fed ----------------------------------------------------------------------------------------------------
+# Whatever it is fed --------------------------------------------------------------------------------------------------
 
 
 def base(algebra, batch=8):

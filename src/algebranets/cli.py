@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Annotated
 
@@ -18,34 +19,31 @@ bench_app = typer.Typer(no_args_is_help=True, help="Measure speed, as ratios to 
 app.add_typer(bench_app, name="bench")
 console = Console()
 
-#: How the paper writes the algebras of its Table 1.
+#: The rows of the paper's Table 1.
 _PAPER_NAMES = {
-    "R": "Real numbers",
-    "C": "Complex numbers",
+    "R": "real numbers",
+    "C": "complex numbers",
     "M2R": "2 x 2 matrices",
     "M3R": "3 x 3 matrices",
     "M4R": "4 x 4 matrices",
-    "M2C": "2 x 2 complex matrices",
-    "H": "Quaternions",
-    "diagonal(4)": "Diagonal, N = 4",
-    "DUAL": "Dual numbers",
-    "CROSS": "R^3 cross product",
+    "M2C": "2 x 2 over C",
+    "H": "quaternions",
+    "diagonal(4)": "diagonal, N = 4",
+    "DUAL": "dual numbers",
+    "CROSS": "cross product",
 }
 
 
 @app.command("algebras")
 def list_algebras() -> None:
     """Print the paper's Table 1, derived from the multiplication tables, and how each product is lowered."""
-    table = Table(box=box.SIMPLE_HEAD, title="Algebras (Table 1 of the paper, and their blocks)")
-    for heading, justify in (
-        ("algebra", "left"),
-        ("", "left"),
-        ("weight size", "right"),
-        ("weight reuse", "right"),
-        ("multiplies : values loaded", "right"),
-        ("blocks", "left"),
-    ):
-        table.add_column(heading, justify=justify)  # type: ignore[arg-type]
+    table = _table("Algebras: Table 1 of the paper, and the blocks of left multiplication")
+    table.add_column("algebra")
+    table.add_column("")
+    table.add_column("weight\nsize", justify="right")
+    table.add_column("weight\nreuse", justify="right")
+    table.add_column("multiplies :\nvalues loaded", justify="right")
+    table.add_column("blocks")
     for algebra in algebras.CATALOGUE.values():
         table.add_row(
             algebra.name,
@@ -106,7 +104,7 @@ def bench_layers(
         raise typer.BadParameter(f"--dtype must be float32, float64, bfloat16 or float16; got {dtype!r}.")
     if device == "cuda" and not torch.cuda.is_available():
         raise typer.BadParameter("--device cuda: torch sees no CUDA device here.")
-    table = Table(box=box.SIMPLE_HEAD, title=f"Forward and backward, {dtype}: torch.nn's time over ours")
+    table = _table(f"Forward and backward, {dtype}: torch.nn's time over ours")
     for heading in ("layer", "shape", "algebra", "parameters", "speed-up", "middle half"):
         table.add_column(heading, justify="left" if heading in ("layer", "shape", "algebra") else "right")
     rows = []
@@ -132,6 +130,10 @@ def bench_layers(
         console.print(f"rows written to {save}")
 
 
+def _table(title: str) -> Table:
+    return Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", padding=(0, 1, 0, 0), pad_edge=False)
+
+
 def _get(name: str) -> Algebra:
     """The algebra of this name, or the end of the program with what is wrong."""
     try:
@@ -141,16 +143,12 @@ def _get(name: str) -> Algebra:
 
 
 def _blocks(algebra: Algebra) -> str:
-    parts: dict[tuple[int, int], int] = {}
-    for block in algebra.blocks:
-        key = (block.num_copies, block.size)
-        parts[key] = parts.get(key, 0) + 1
-    return ", ".join(
-        (f"{count} different " if count > 1 else "")
-        + (f"{copies} copies of " if copies > 1 else "")
-        + f"{size} x {size}"
-        for (copies, size), count in parts.items()
+    """Such as ``2 copies of 2 x 2``; equal sizes of different blocks are counted."""
+    kinds = Counter(
+        (f"{block.num_copies} copies of " if block.num_copies > 1 else "") + f"{block.size} x {block.size}"
+        for block in algebra.blocks
     )
+    return ", ".join(f"{count} kinds of {kind}" if count > 1 else kind for kind, count in kinds.items())
 
 
 def _facts(algebra: Algebra) -> list[tuple[str, str]]:

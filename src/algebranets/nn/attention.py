@@ -110,7 +110,10 @@ class MultiheadAttention(nn.Module):
         average_attn_weights: bool = True,
         is_causal: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
-        """As torch's: masks are True (or -inf) where attention is forbidden; weights only if ``need_weights``."""
+        """As torch's: masks are True (or -inf) where attention is forbidden; weights only if ``need_weights``.
+
+        ``is_causal`` says that ``attn_mask`` is the causal mask (it may then be left out), and takes the fast way.
+        """
         if query.dim() not in (2, 3):
             raise ValueError(f"query must have 2 or 3 axes; got shape {tuple(query.shape)}.")
         batched = query.dim() == 3
@@ -122,8 +125,9 @@ class MultiheadAttention(nn.Module):
             query = query.transpose(0, 1)
             key, value = (query, query) if same else (key.transpose(0, 1), value.transpose(0, 1))
         q, k, v = self._project(query, key, value)
-        mask = self._mask(query, k.shape[1], attn_mask, key_padding_mask, is_causal, need_weights)
-        causal_only = is_causal and mask is None and not need_weights
+        extends = self.bias_k is not None or self.add_zero_attn
+        causal_only = is_causal and key_padding_mask is None and not need_weights and not extends
+        mask = None if causal_only else self._mask(q, k.shape[1], attn_mask, key_padding_mask, is_causal)
         k, v, mask = self._extend(k, v, mask)
         q, k, v = self._heads(q), self._heads(k), self._heads(v)
         weights = None
@@ -166,10 +170,9 @@ class MultiheadAttention(nn.Module):
         attn_mask: Tensor | None,
         key_padding_mask: Tensor | None,
         is_causal: bool,
-        need_weights: bool,
     ) -> Tensor | None:
         """All masks as one that is added to the scores, (B or 1, h or 1, T, S); None where there is nothing to add."""
-        if is_causal and attn_mask is None and (need_weights or key_padding_mask is not None or self._extends):
+        if is_causal and attn_mask is None:
             ones = torch.ones(query.shape[1], num_keys, dtype=torch.bool, device=query.device)
             attn_mask = ones.triu(1)
         mask = None
@@ -181,10 +184,6 @@ class MultiheadAttention(nn.Module):
             padding = _additive(key_padding_mask, query)[:, None, None, :]
             mask = padding if mask is None else mask + padding
         return mask
-
-    @property
-    def _extends(self) -> bool:
-        return self.bias_k is not None or self.add_zero_attn
 
     def _extend(self, k: Tensor, v: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
         """The learned and the zero key that torch's ``add_bias_kv`` and ``add_zero_attn`` append."""

@@ -208,7 +208,9 @@ class Whitening3d(_Whitening):
     num_dims = (5,)
 
 
-def cholesky(covariance: Float[Tensor, "chan comp comp"], eps: Float[Tensor, " chan"]) -> Float[Tensor, "chan comp comp"]:
+def cholesky(
+    covariance: Float[Tensor, "chan comp comp"], eps: Float[Tensor, " chan"]
+) -> Float[Tensor, "chan comp comp"]:
     """The lower triangle L with L L^T = covariance + eps, finite and invertible whatever was rounded before.
 
     Row i of L splits the variance of component i into what it shares with each component before it and a rest, its

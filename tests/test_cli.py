@@ -1,0 +1,103 @@
+"""The command line, run as a person runs it."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from algebranets.algebra import CATALOGUE
+from algebranets.cli import app
+
+
+def run(*arguments):
+    return CliRunner(env={"NO_COLOR": "1"}).invoke(app, list(arguments))
+
+
+def test_algebras_prints_table_1():
+    result = run("algebras")
+    assert result.exit_code == 0
+    rows = {line.split()[0]: line for line in result.stdout.splitlines() if line.split()}
+    for algebra in CATALOGUE.values():
+        assert f"{algebra.multiplies} : {algebra.values_loaded}" in rows[algebra.name]
+    assert rows["DUAL"].split()[3:5] == ["2", "-"]
+    assert "2 copies of 2 x 2" in rows["M2R"]
+
+
+def test_algebras_fits_a_terminal_of_80_columns():
+    result = run("algebras")
+    assert max(map(len, result.stdout.splitlines())) <= 80
+    assert "…" not in result.stdout
+
+
+def test_algebra_prints_one(tmp_path):
+    result = run("algebra", "DUAL")
+    assert result.exit_code == 0
+    assert "b | b 0" in result.stdout
+    assert "1 of them structural zeros" in " ".join(result.stdout.split())
+    file = tmp_path / "split.toml"
+    file.write_text('table = [["a", "b"], ["b", "a"]]')
+    result = run("algebra", str(file))
+    assert "split | a b" in result.stdout
+    assert "commutative" in result.stdout
+    assert run("algebra", "clifford(5,0)").exit_code == 0
+    assert "none" in run("algebra", "CROSS").stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["algebra", "M2r"], "Did you mean 'M2R'?"),
+        (["algebra", "missing.toml"], "cannot be read"),
+        (["bench", "layers", "--op", "lstm"], "--op must be linear, conv2d or gru"),
+        (["bench", "layers", "--dtype", "int8"], "--dtype must be"),
+        (["bench", "layers", "--algebra", "Q"], "unknown algebra 'Q'"),
+    ],
+)
+def test_mistakes_are_explained(arguments, message):
+    result = run(*arguments)
+    assert result.exit_code == 2
+    text = " ".join(result.output.replace("│", " ").split())
+    assert message in text
+
+
+def test_bench_prints_ratios_and_writes_rows(tmp_path):
+    rows = tmp_path / "deep" / "rows.jsonl"
+    arguments = ["--algebra", "M2R", "--algebra", "C", "--width", "32", "--batch", "64", "--rounds", "2"]
+    result = run("bench", "layers", *arguments, "--save", str(rows))
+    assert result.exit_code == 0, result.output
+    written = [json.loads(line) for line in rows.read_text().splitlines()]
+    assert [(row["op"], row["algebra"]) for row in written[:2]] == [("linear", "M2R"), ("linear", "C")]
+    assert {row["op"] for row in written} == {"linear", "conv2d", "gru"}
+    assert all(row["speedup"] > 0 and row["error"] < 1e-4 for row in written)
+    assert [path.name for path in rows.parent.iterdir()] == ["rows.jsonl"]
+    assert f"{written[0]['speedup']:.2f}x" in result.stdout
+
+
+def test_help_answers_at_once_after_torch_has_loaded():
+    """No timing (see the README for that): what takes time is what must not be imported."""
+    heavy = (
+        "lightning",
+        "matplotlib",
+        "triton",
+        "torchvision",
+        "torch._inductor",
+        "algebranets.bench",
+    )
+    code = (
+        "import sys, torch; before = set(sys.modules)\n"
+        "from typer.testing import CliRunner; from algebranets.cli import app\n"
+        "assert CliRunner().invoke(app, ['--help']).exit_code == 0\n"
+        f"print([m for m in {heavy!r} if m in set(sys.modules) - before])"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "[]"
+
+
+def test_the_command_is_installed():
+    command = [os.path.join(os.path.dirname(sys.executable), "algebranets"), "--help"]
+    result = subprocess.run(command, capture_output=True, text=True, check=True)
+    for name in ("algebras", "algebra", "bench"):
+        assert name in result.stdout

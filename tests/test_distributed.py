@@ -1,0 +1,75 @@
+"""Two processes: DistributedDataParallel on every layer, and whitening over the batch of all ranks."""
+
+import copy
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from torch.nn.parallel import DistributedDataParallel
+
+import algebranets as an
+import zoo
+from algebranets import M2R, H
+
+WORLD = 2
+EXAMPLES = [e for e in zoo.LAYERS if "Dropout" not in e.name and list(e.make(M2R).parameters())]
+
+
+def loss_of(result):
+    return sum((y.double() ** 2).sum() for y in zoo.outputs(result) if y.requires_grad)
+
+
+def feed(example, algebra, rank):
+    torch.manual_seed(100 + rank)
+    return example.feed(algebra)
+
+
+def ddp(rank, folder):
+    """Gradients under DDP are the mean of those of the ranks' inputs."""
+    dist.init_process_group("gloo", init_method=f"file://{folder}/ddp", rank=rank, world_size=WORLD)
+    for algebra in (M2R, H):
+        for example in EXAMPLES:
+            if example.name.startswith("Whitening"):
+                continue  # its ranks share statistics: below
+            torch.manual_seed(0)
+            layer = example.make(algebra)
+            alone = copy.deepcopy(layer)
+            wrapped = DistributedDataParallel(layer)
+            loss_of(wrapped(*feed(example, algebra, rank))).backward()
+            for other in range(WORLD):
+                (loss_of(alone(*feed(example, algebra, other))) / WORLD).backward()
+            for (name, a), b in zip(layer.named_parameters(), alone.parameters(), strict=True):
+                torch.testing.assert_close(a.grad, b.grad, msg=lambda m, e=example, n=name: f"{e.label}.{n}: {m}")
+    dist.destroy_process_group()
+
+
+def whitening(rank, folder):
+    """Outputs, running statistics and gradients are those of one process with the whole batch."""
+    dist.init_process_group("gloo", init_method=f"file://{folder}/whitening", rank=rank, world_size=WORLD)
+    for algebra in (M2R, H):
+        torch.manual_seed(0)
+        whole = torch.randn(10, 3 * algebra.dim, 4, dtype=torch.float64)
+        share = slice(0, 6) if rank == 0 else slice(6, 10)  # ranks may have different numbers of rows
+        layer = an.nn.Whitening1d(3 * algebra.dim, algebra=algebra, dtype=torch.float64)
+        alone = an.nn.Whitening1d(3 * algebra.dim, algebra=algebra, dtype=torch.float64, sync=False)
+        weights = torch.randn_like(whole)
+        x, y = whole[share].clone().requires_grad_(), whole.clone().requires_grad_()
+        mine, expected = layer(x), alone(y)
+        torch.testing.assert_close(mine, expected[share])
+        torch.testing.assert_close(layer.running_covariance, alone.running_covariance)
+        torch.testing.assert_close(layer.running_mean, alone.running_mean)
+        (mine * weights[share]).sum().backward()
+        (expected * weights).sum().backward()
+        torch.testing.assert_close(x.grad, y.grad[share])
+        own = an.nn.Whitening1d(3 * algebra.dim, algebra=algebra, dtype=torch.float64, sync=False)
+        assert not torch.allclose(own(x), expected[share])
+    dist.destroy_process_group()
+
+
+@pytest.mark.parametrize("claim", [ddp, whitening], ids=lambda f: f.__name__)
+def test_on_two_ranks(claim, tmp_path):
+    context = mp.spawn(claim, args=(tmp_path,), nprocs=WORLD, join=False)
+    while not context.join(timeout=120):  # raises what a rank raised
+        pass
+    assert all(process.exitcode == 0 for process in context.processes)

@@ -1,0 +1,100 @@
+"""Initialisers keep the variance of activations, whatever the algebra, and are the published ones over C and H."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+import algebranets as an
+from algebranets import CROSS, C, H, R, product
+from algebranets.algebra import CATALOGUE
+from algebranets.nn import init
+from conftest import ALGEBRAS, CONSTRUCTED
+
+NAMES = ["xavier_uniform_", "xavier_normal_", "kaiming_uniform_", "kaiming_normal_"]
+UNITAL = [a for a in [*CATALOGUE.values(), *CONSTRUCTED] if a.unit]
+over_catalogue = pytest.mark.parametrize("algebra", CATALOGUE.values(), ids=str)
+
+
+def wide(algebra):
+    return torch.empty(product.weight_shape(algebra, 300 // algebra.dim, 400 // algebra.dim))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_over_r_they_are_torchs(name):
+    ours, theirs = torch.empty(5, 7, 3, 3), torch.empty(5, 7, 3, 3)
+    torch.manual_seed(0)
+    getattr(init, name)(ours, R)
+    torch.manual_seed(0)
+    options = {"nonlinearity": "relu"} if name.startswith("kaiming") else {}
+    getattr(nn.init, name)(theirs, **options)
+    torch.testing.assert_close(ours, theirs)
+
+
+@over_catalogue
+@pytest.mark.parametrize("name", [*NAMES, "polar_"])
+def test_activations_keep_their_variance(algebra, name):
+    if name == "polar_" and algebra.unit is None:
+        pytest.skip("no unit")
+    w = getattr(init, name)(wide(algebra), algebra)
+    _, num_in = product.num_tuples(w, algebra)
+    y = product.linear(torch.randn(200, num_in * algebra.dim), w, algebra=algebra)
+    fan_in, fan_out = init.fans(w, algebra)
+    expected = 2.0 if name.startswith("kaiming") else 2 * fan_in / (fan_in + fan_out)
+    assert y.var().item() == pytest.approx(expected, rel=0.15)
+
+
+@pytest.mark.parametrize("algebra", ALGEBRAS, ids=str)
+def test_layers_start_with_glorot_weights_and_zero_biases(algebra):
+    linear = an.nn.Linear(300 // algebra.dim * algebra.dim, 60 // algebra.dim * algebra.dim, algebra=algebra)
+    conv = an.nn.Conv2d(60 // algebra.dim * algebra.dim, 32 * algebra.dim, 3, algebra=algebra)
+    for layer in (linear, conv):
+        bound = math.sqrt(6 / sum(init.fans(layer.weight, algebra)))
+        assert layer.weight.abs().max().item() <= bound
+        assert layer.weight.std().item() == pytest.approx(bound / math.sqrt(3), rel=0.1)
+        assert (layer.bias == 0).all()
+
+
+def test_gates_and_projections_are_initialised_each_on_its_own():
+    gru = an.nn.GRU(400, 400, algebra=H)
+    assert gru.weight_ih_l0.std().item() == pytest.approx(math.sqrt(2 / 800), rel=0.05)
+    assert (gru.bias_ih_l0 == 0).all()
+    attention = an.nn.MultiheadAttention(400, 4, algebra=H)
+    assert attention.in_proj_weight.std().item() == pytest.approx(math.sqrt(2 / 800), rel=0.05)
+
+
+@pytest.mark.parametrize("algebra", UNITAL, ids=str)
+@pytest.mark.parametrize("criterion", ["xavier", "kaiming"])
+def test_polar_gives_chi_sizes_and_uniform_angles_to_the_unit(algebra, criterion):
+    w = init.polar_(torch.empty(product.weight_shape(algebra, 100, 150)), algebra, criterion)
+    fan_in, fan_out = init.fans(w, algebra)
+    variance = 2 / fan_in if criterion == "kaiming" else 2 / (fan_in + fan_out)
+    t = product.weight_tuples(w, algebra).flatten(1)
+    size = t.norm(dim=0)
+    assert size.square().mean().item() == pytest.approx(algebra.dim * variance, rel=0.05)
+    assert size.square().var().item() == pytest.approx(2 * algebra.dim * variance**2, rel=0.1)  # chi squared
+    unit = torch.tensor([float(u) for u in algebra.unit])
+    cosine = (t * (unit / unit.norm())[:, None]).sum(0) / size
+    if algebra.dim > 1:
+        assert cosine.mean().item() == pytest.approx(0, abs=0.03)
+        assert cosine.square().mean().item() == pytest.approx(0.5, abs=0.03)  # uniform angles
+        assert (cosine.abs() < 0.5).float().mean().item() == pytest.approx(1 / 3, abs=0.03)
+
+
+def test_polar_over_c_is_trabelsis_and_over_h_gaudet_and_maidas():
+    c = product.weight_tuples(init.polar_(torch.empty(product.weight_shape(C, 200, 300)), C), C)
+    sigma = 1 / math.sqrt(200 + 300)  # Rayleigh's parameter there
+    assert torch.complex(*c).abs().mean().item() == pytest.approx(sigma * math.sqrt(math.pi / 2), rel=0.02)
+    h = product.weight_tuples(init.polar_(torch.empty(product.weight_shape(H, 100, 150)), H, "kaiming"), H)
+    assert h.square().sum(0).mean().item() == pytest.approx(4 / (2 * 150), rel=0.02)  # 4 sigma^2, sigma = 1/sqrt(2 n)
+    imaginary = h[1:].square().mean((1, 2))
+    assert torch.allclose(imaginary, imaginary.mean(), rtol=0.05)
+    assert h[0].square().mean().item() == pytest.approx(3 * imaginary.mean().item(), rel=0.05)
+
+
+def test_polar_needs_a_unit_and_a_known_criterion():
+    with pytest.raises(ValueError, match="polar_ needs an algebra with a unit, which CROSS has not"):
+        init.polar_(torch.empty(product.weight_shape(CROSS, 2, 2)), CROSS)
+    with pytest.raises(ValueError, match="criterion must be 'xavier' or 'kaiming'; got 'lecun'"):
+        init.polar_(torch.empty(product.weight_shape(H, 2, 2)), H, "lecun")
