@@ -97,7 +97,7 @@ class _Whitening(nn.Module):
             raise ValueError(
                 f"the input must have {dims} axes with {self.num_features} channels on axis 1; got {tuple(x.shape)}."
             )
-        if not torch.amp.is_autocast_available(x.device.type):  # the meta device
+        if x.is_meta:  # it knows no autocast
             return self._forward(x)
         with torch.autocast(x.device.type, enabled=False):
             return self._forward(x)

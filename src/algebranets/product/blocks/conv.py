@@ -22,7 +22,7 @@ def conv(x: Tensor, weight: Tensor, bias: Tensor | None, algebra: Algebra, geome
         w = matrix(weight, algebra, block, geometry.transposed)
         parts.append(_conv_block(part, w, bias if bias_fits(algebra) else None, block, geometry))
     y = join(parts, dim=1)
-    return y if bias is None or bias_fits(algebra) else y + bias.reshape(-1, *[1] * geometry.num_axes)
+    return y if bias is None or bias_fits(algebra) else y + bias.to(y.dtype).reshape(-1, *[1] * geometry.num_axes)
 
 
 def _conv_block(x: Tensor, weight: Tensor, bias: Tensor | None, block: Block, geometry: Geometry) -> Tensor:
@@ -35,7 +35,7 @@ def _conv_block(x: Tensor, weight: Tensor, bias: Tensor | None, block: Block, ge
         y = geometry.convolve(_exchange(folded, size, groups), weight, bias)
         return _unfold(_exchange(y, groups, size), block.num_copies)
     plain = geometry.groups == 1 and not geometry.transposed
-    spans = spans_worth_skipping(block, prod(weight.shape[1:])) if plain else None
+    spans = spans_worth_skipping(block, prod(weight.shape[1:]), "conv", x.device) if plain else None
     return _unfold(multiply(geometry.convolve, folded, weight, bias, spans, block.size), block.num_copies)
 
 

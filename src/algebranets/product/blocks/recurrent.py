@@ -84,6 +84,7 @@ def _block(
     weights = []
     for direction in directions:
         weights += _weights(mode, direction, algebra, block, offset, hot)
+    folded = [s.contiguous() for s in folded]  # cuDNN wants that
     hx = tuple(folded) if mode == "LSTM" else folded[0]
     options = (has_bias and not hot, 1, 0.0, torch.is_grad_enabled(), len(directions) == 2)
     with warnings.catch_warnings():
