@@ -5,13 +5,13 @@ import warnings
 
 import pytest
 import torch
-import zoo
-from conftest import ALGEBRAS
 from torch import nn
 
 import algebranets as an
+import zoo
 from algebranets import M2C, M2R, M4R, C, H, R, product
 from algebranets.product import Geometry
+from conftest import ALGEBRAS
 
 pytestmark = pytest.mark.gpu
 over_layers = pytest.mark.parametrize("example", zoo.LAYERS, ids=lambda e: e.label)

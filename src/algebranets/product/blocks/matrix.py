@@ -12,7 +12,7 @@ from algebranets.algebra import Algebra, Block
 
 #: From how many structural zeros per output on they are skipped, by operation and device; elsewhere never.
 #: Skipping saves multiplies and costs further launches and a copy of the output. Measured, forward and backward: on the
-#: CPU it takes 0.75x the time of a dense DUAL layer of width 1024; on an H200 in bf16, 0.94x at width 8192, but 1.14x at
+#: CPU it takes 0.75x the time of a dense DUAL layer of width 1024; on an H200 in bf16 0.94x at width 8192 but 1.14x at
 #: 4096, and 1.3x to 2.4x for convolutions.
 SKIP_ZEROS_FROM = {("linear", "cpu"): 256, ("conv", "cpu"): 256, ("linear", "cuda"): 2048}
 
