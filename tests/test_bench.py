@@ -25,6 +25,13 @@ def test_each_op_and_algebra_gives_its_rows():
     assert linear.dtype == "float32"
 
 
+def test_zeros_compares_the_dense_product_with_the_skipping_one():
+    found = list(bench.zeros(widths=[24], batch=64, rounds=2))
+    assert [(row.op, row.algebra) for row in found[:5]] == [("linear", "DUAL"), *[("conv2d", "DUAL")] * 4]
+    assert {row.algebra for row in found} == {"DUAL", "CROSS", "DUAL*H"}
+    assert all(row.parameters == 1 for row in found)
+
+
 def test_a_layer_that_disagrees_with_its_reference_is_not_timed(monkeypatch):
     class Wrong(ann.Linear):
         def forward(self, x):

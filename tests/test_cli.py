@@ -51,8 +51,9 @@ def test_algebra_prints_one(tmp_path):
     [
         (["algebra", "M2r"], "Did you mean 'M2R'?"),
         (["algebra", "missing.toml"], "cannot be read"),
-        (["bench", "layers", "--op", "lstm"], "--op must be linear, conv2d or gru"),
+        (["bench", "layers", "--op", "lstm"], "--op must be one of linear, conv2d, gru"),
         (["bench", "layers", "--dtype", "int8"], "--dtype must be"),
+        (["bench", "zeros", "--device", "tpu"], "--device must be cpu or cuda"),
         (["bench", "layers", "--algebra", "Q"], "unknown algebra 'Q'"),
     ],
 )

@@ -10,16 +10,23 @@ import platform
 import subprocess
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from itertools import chain
 from pathlib import Path
 from statistics import median, quantiles
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from algebranets import algebra as algebras
 from algebranets import nn as ann
 from algebranets.algebra import Algebra
+from algebranets.product import Geometry
+from algebranets.product.blocks.matrix import matrix, multiply
+
+#: Channels and height of the images that convolutions are timed on.
+IMAGES = ((64, 32), (128, 16), (256, 16), (512, 8))
 
 #: The algebras a plain run compares.
 ALGEBRAS = ("C", "H", "M2R", "M3R", "M4R", "M2C", "DUAL", "CROSS", "diagonal(4)")
@@ -35,6 +42,23 @@ class Case:
     real: Callable[[], nn.Module]
     ours: Callable[[str], nn.Module]
     make_input: Callable[[], Tensor]
+
+
+class _Spans(nn.Module):
+    """A layer over an algebra of one block, dense or without its structural zeros."""
+
+    def __init__(self, layer: nn.Module, skip: bool) -> None:
+        super().__init__()
+        assert isinstance(layer, ann.Linear | ann.Conv2d)
+        self.weight, self.bias, self.algebra = layer.weight, layer.bias, layer.algebra
+        (self.block,) = layer.algebra.blocks
+        self.spans = self.block.spans if skip else None
+        padded = Geometry((1, 1), (1, 1), (1, 1))
+        self.product = F.linear if isinstance(layer, ann.Linear) else padded.convolve
+
+    def forward(self, x: Tensor) -> Tensor:
+        w = matrix(self.weight, self.algebra, self.block)
+        return multiply(self.product, x, w, self.bias, self.spans, self.block.size)
 
 
 @dataclass(frozen=True)
@@ -57,7 +81,7 @@ class Row:
 
 def layers(
     names: Iterable[str] = ALGEBRAS,
-    ops: Iterable[str] = ("linear", "conv2d", "gru"),
+    ops: Iterable[str] | None = None,
     device: str = "cpu",
     dtype: torch.dtype = torch.float32,
     rounds: int = 11,
@@ -68,10 +92,24 @@ def layers(
 
     Half precision means autocast with float32 parameters, as in training.
     """
-    for op in ops:
+    for op in ops or OPS:
         for name in names:
             for case in _CASES[op](algebras.get(name), width, batch):
                 yield _measure(case, device, dtype, rounds)
+
+
+def zeros(
+    device: str = "cpu",
+    dtype: torch.dtype = torch.float32,
+    rounds: int = 11,
+    widths: Iterable[int] = (256, 512, 1024),
+    batch: int = 512,
+) -> Iterator[Row]:
+    """The dense product's time over that of the one that skips structural zeros, whatever the thresholds say."""
+    for algebra in (algebras.DUAL, algebras.CROSS, algebras.tensor(algebras.DUAL, algebras.H)):
+        linear = (case for width in widths for case in _linear(algebra, width, batch))
+        for case in chain(linear, _conv2d(algebra, 0, batch)):
+            yield _measure(_without_zeros(case), device, dtype, rounds)
 
 
 def save(rows: list[Row], path: Path) -> None:
@@ -96,7 +134,7 @@ def _linear(algebra: Algebra, width: int, batch: int) -> Iterator[Case]:
 
 
 def _conv2d(algebra: Algebra, _width: int, batch: int) -> Iterator[Case]:
-    for channels, size in ((64, 32), (128, 16), (256, 16), (512, 8)):
+    for channels, size in IMAGES:
         count = _fit(channels, algebra)
         images = max(1, batch // 64)
 
@@ -124,7 +162,17 @@ def _gru(algebra: Algebra, width: int, batch: int) -> Iterator[Case]:
     )
 
 
+def _without_zeros(case: Case) -> Case:
+    """The same layer, dense in the place of the real one and skipping in the place of ours."""
+
+    def ours(lowering: str) -> nn.Module:
+        return case.ours(lowering) if lowering == "reference" else _Spans(case.ours(lowering), skip=True)
+
+    return replace(case, real=lambda: _Spans(case.ours("auto"), skip=False), ours=ours)
+
+
 _CASES = {"linear": _linear, "conv2d": _conv2d, "gru": _gru}
+OPS = tuple(_CASES)
 
 
 def _fit(width: int, algebra: Algebra) -> int:
@@ -151,7 +199,7 @@ def _measure(case: Case, device: str, dtype: torch.dtype, rounds: int) -> Row:
         )
     steps = [_training_step(layer, x) for layer in (real, ours)]
     with torch.autocast(device, dtype=dtype if half else None, enabled=half):
-        for step in steps * 3:
+        for step in steps * 5:
             _timed(step, device)
         ratios = [_timed(steps[0], device) / _timed(steps[1], device) for _ in range(rounds)]
     low, _, high = quantiles(ratios, n=4) if len(ratios) > 1 else ratios * 3

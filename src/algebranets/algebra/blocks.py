@@ -31,11 +31,6 @@ class Block:
         """Rows of rho(w)."""
         return len(self.entries)
 
-    @cached_property
-    def has_signs(self) -> bool:
-        """Whether rho(w) holds the negative of a component."""
-        return any(c == -1 for row in self.entries for entry in row for _, c in entry)
-
     @property
     def dim(self) -> int:
         """Components it covers, all copies together."""

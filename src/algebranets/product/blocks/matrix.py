@@ -24,19 +24,20 @@ def matrix(weight: Tensor, algebra: Algebra, block: Block, transposed: bool = Fa
     """
     if algebra.folded:
         return weight
-    components = weight.unflatten(0, (stacks * algebra.dim, -1))
-    signed = {1: components.unbind(0)}
-    if block.has_signs:
-        signed[-1] = (-components).unbind(0)
-    zero = torch.zeros_like(signed[1][0])
+    components = weight.unflatten(0, (stacks * algebra.dim, -1)).unbind(0)
+    scaled: dict[tuple[int, int], Tensor] = {}
+
+    def times(coefficient: int, component: int) -> Tensor:
+        if coefficient == 1:
+            return components[component]
+        if (coefficient, component) not in scaled:
+            scaled[coefficient, component] = coefficient * components[component]
+        return scaled[coefficient, component]
 
     def cell(stack: int, p: int, q: int) -> Tensor:
         entry = block.entries[q][p] if transposed else block.entries[p][q]
-        terms = [
-            signed[c][stack * algebra.dim + i] if c in signed else c * signed[1][stack * algebra.dim + i]
-            for i, c in entry
-        ]
-        return sum(terms[1:], start=terms[0]) if terms else zero
+        terms = [times(c, stack * algebra.dim + i) for i, c in entry]
+        return sum(terms[1:], start=terms[0]) if terms else torch.zeros_like(components[0])
 
     side = range(block.size)
     return join([join([cell(s, p, q) for q in side], dim=1) for s in range(stacks) for p in side], dim=0)
