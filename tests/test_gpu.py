@@ -72,6 +72,21 @@ def test_a_layer_gives_on_the_gpu_what_it_gives_on_the_cpu(example, algebra):
     same(*([g for g in grad if g is not None] for grad in grads), atol=1e-3, rtol=1e-3)
 
 
+@pytest.mark.parametrize("algebra", ALGEBRAS, ids=str)
+@pytest.mark.parametrize("name", ["RNN", "LSTM", "GRU"])
+def test_cudnns_recurrent_layers_give_what_the_cpus_give(name, algebra):
+    layer = getattr(an.nn, name)(2 * algebra.dim, 3 * algebra.dim, 2, bidirectional=True, algebra=algebra)
+    for parameter in layer.parameters():
+        nn.init.normal_(parameter, std=0.3)
+    x = [torch.randn(n, 2 * algebra.dim) for n in (5, 3, 1)]
+    packed = nn.utils.rnn.pack_sequence(x)
+    there = copy.deepcopy(layer).to("cuda")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        same(there(packed.to("cuda"))[0].data, layer(packed)[0].data, atol=1e-4, rtol=1e-4)
+        same(there(x[0].cuda()), layer(x[0]), atol=1e-4, rtol=1e-4)
+
+
 @over_layers
 @over_two
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
