@@ -35,7 +35,7 @@ def _conv_block(x: Tensor, weight: Tensor, bias: Tensor | None, block: Block, ge
         y = geometry.convolve(_exchange(folded, size, groups), weight, bias)
         return _unfold(_exchange(y, groups, size), block.num_copies)
     plain = geometry.groups == 1 and not geometry.transposed
-    spans = spans_worth_skipping(block, prod(weight.shape[1:]), "conv", x.device) if plain else None
+    spans = spans_worth_skipping(block, x, prod(weight.shape[1:])) if plain else None
     return _unfold(multiply(geometry.convolve, folded, weight, bias, spans, block.size), block.num_copies)
 
 

@@ -21,7 +21,7 @@ def linear(
     parts = []
     for block, part in zip(algebra.blocks, split(rows, algebra, dim=1), strict=True):
         folded = part.reshape(num_rows * block.num_copies, block.size * num_in)
-        spans = spans_worth_skipping(block, block.size * num_in, "linear", x.device) if stacks == 1 else None
+        spans = spans_worth_skipping(block, x, block.size * num_in) if stacks == 1 else None
         w = matrix(weight, algebra, block, stacks=stacks)
         y = multiply(F.linear, folded, w, bias if bias_fits(algebra) else None, spans, block.size)
         width = y.shape[1] // stacks

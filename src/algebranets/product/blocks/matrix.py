@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 import torch
@@ -10,11 +9,10 @@ from torch import Tensor
 
 from algebranets.algebra import Algebra, Block
 
-#: From how many structural zeros per output on they are skipped, by operation and device; elsewhere never.
-#: Skipping saves multiplies and costs further launches and a copy of the output. Measured, forward and backward: on the
-#: CPU it takes 0.75x the time of a dense DUAL layer of width 1024; on an H200 in bf16 0.94x at width 8192 but 1.14x at
-#: 4096, and 1.3x to 2.4x for convolutions.
-SKIP_ZEROS_FROM = {("linear", "cpu"): 256, ("conv", "cpu"): 256, ("linear", "cuda"): 2048}
+#: From how many structural zeros per output on they are skipped, on the CPU. Skipping saves multiplies and costs further
+#: launches and a copy of the output; on an H200 it did not pay. Measured by ``algebranets bench zeros``; the rows are
+#: in benchmarks/.
+SKIP_ZEROS_FROM = 256
 
 
 def matrix(weight: Tensor, algebra: Algebra, block: Block, transposed: bool = False, stacks: int = 1) -> Tensor:
@@ -59,12 +57,10 @@ def bias_fits(algebra: Algebra) -> bool:
     return len(algebra.blocks) == 1 and algebra.blocks[0].num_copies == 1
 
 
-def spans_worth_skipping(
-    block: Block, num_summands: int, op: str, device: torch.device
-) -> tuple[tuple[slice, slice], ...] | None:
-    """The parts of rho(w) to multiply by, or None for the whole of it."""
-    least = SKIP_ZEROS_FROM.get((op, device.type), math.inf)
-    return block.spans if block.waste * num_summands >= least else None
+def spans_worth_skipping(block: Block, x: Tensor, num_summands: int) -> tuple[tuple[slice, slice], ...] | None:
+    """The parts of rho(w) to multiply ``x`` by, or None for the whole of it."""
+    pays = x.device.type == "cpu" and block.waste * num_summands >= SKIP_ZEROS_FROM
+    return block.spans if pays else None
 
 
 def multiply(
