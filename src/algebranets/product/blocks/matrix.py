@@ -9,10 +9,9 @@ from torch import Tensor
 
 from algebranets.algebra import Algebra, Block
 
-#: From how many structural zeros per output on they are skipped, on the CPU. Skipping saves multiplies and costs further
-#: launches and a copy of the output; on an H200 it did not pay. Measured by ``algebranets bench zeros``; the rows are
-#: in benchmarks/.
-SKIP_ZEROS_FROM = 256
+#: From how many structural zeros per output on they are skipped, on the CPU. Skipping saves multiplies and costs a
+#: copy of the output and further launches; on an H200 it did not pay. `algebranets bench zeros` measures it.
+SKIP_ZEROS_FROM = 192
 
 
 def matrix(weight: Tensor, algebra: Algebra, block: Block, transposed: bool = False, stacks: int = 1) -> Tensor:
