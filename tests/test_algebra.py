@@ -179,6 +179,7 @@ def test_a_malformed_table_says_which_row_and_what_is_wrong(table, message):
     [
         ("x.json", "{", "x.json: is not valid JSON"),
         ("x.toml", "=", "x.toml: is not valid TOML"),
+        ("x.toml", 'table = [["a", "q"], ["a", "b"]]', "x.toml: row '1', column 'b': 'q' is no combination"),
         ("x.yaml", "", "must end in .toml, .json, .txt"),
         ("x.txt", None, "cannot be read"),
     ],

@@ -50,11 +50,27 @@ def test_over_r_a_layer_is_torchs_weight_for_weight(example):
         torch.testing.assert_close(grad, results[1][1][name], msg=lambda m, name=name: f"{name}: {m}")
 
 
+@pytest.mark.parametrize("size", [(13, 11), (14, 12)])
+def test_a_transposed_convolution_fills_up_to_the_output_size_as_torchs_does(size):
+    theirs = nn.ConvTranspose2d(3, 2, 3, stride=2)
+    ours = an.nn.ConvTranspose2d(3, 2, 3, stride=2, algebra=R)
+    ours.load_state_dict(theirs.state_dict())
+    x = torch.randn(1, 3, 6, 5)
+    torch.testing.assert_close(ours(x, output_size=size), theirs(x, output_size=size))
+    over_h = an.nn.ConvTranspose2d(12, 8, 3, stride=2, algebra=H)
+    assert over_h(torch.randn(1, 12, 6, 5), output_size=size).shape == (1, 8, *size)
+
+
 def test_over_r_embedding_is_torchs():
     theirs, ours = nn.Embedding(7, 4, padding_idx=2), an.nn.Embedding(7, 4, padding_idx=2, algebra=R)
     ours.load_state_dict(theirs.state_dict())
     index = torch.tensor([[1, 2], [6, 0]])
     assert torch.equal(ours(index), theirs(index))
+    table = torch.randn(7, 8)
+    pretrained = an.nn.Embedding.from_pretrained(table, freeze=False, padding_idx=1, algebra=M2R)
+    assert torch.equal(pretrained(index), table[index])
+    assert pretrained.weight.requires_grad
+    assert pretrained.algebra is M2R
     assert an.tuples(an.nn.Embedding(7, 12, algebra=M2R)(index), M2R, dim=2).shape == (2, 2, 4, 3)
 
 
@@ -208,6 +224,20 @@ def test_export(example, algebra):
             pytest.skip(f"torch.nn's own does not: {error}"[:100])
     program = torch.export.export(layer, inputs)
     same(program.module()(*inputs), layer(*inputs))
+
+
+@pytest.mark.parametrize(
+    ("name", "axis"), [("Linear", 0), ("Conv2d", 0), ("Whitening2d", 0), ("GRU", 1), ("MultiheadAttention", 1)]
+)
+@over_two
+def test_export_keeps_the_batch_size_open(name, axis, algebra):
+    example = next(e for e in zoo.LAYERS if e.name == name)
+    layer, inputs = example.make(algebra).eval(), example.feed(algebra)
+    program = torch.export.export(
+        layer, tuple(inputs), dynamic_shapes=tuple({axis: torch.export.Dim.DYNAMIC} for _ in inputs)
+    )
+    more = [torch.cat([x, x, x], axis) for x in inputs]
+    same(program.module()(*more), layer(*more))
 
 
 @pytest.mark.parametrize("algebra", [R, C, H, M2R, M2C], ids=str)

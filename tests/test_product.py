@@ -402,6 +402,8 @@ def test_bad_input_says_what_must_hold():
     x, w = torch.randn(2, 12), torch.randn(product.weight_shape(H, 2, 3))
     with pytest.raises(ValueError, match=r"must hold 12 features \(3 H tuples\); got shape \(2, 8\)"):
         product.linear(x[:, :8], w, algebra=H)
+    with pytest.raises(ValueError, match=r"the bias must hold 8 numbers, one per output component; got shape \(2,\)"):
+        product.linear(x, w, torch.randn(2), algebra=H)
     with pytest.raises(ValueError, match="lowering must be one of auto, blocks, reference; got 'fast'"):
         product.linear(x, w, algebra=H, lowering="fast")
     with pytest.raises(

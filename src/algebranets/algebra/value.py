@@ -92,7 +92,11 @@ class Algebra:
         """An algebra from a ``.toml``, ``.json`` or ``.txt`` file; without a name in it, it is named after the file."""
         path = Path(path)
         table = tables.load(path)
-        return cls.from_table(table, name or tables.read(table).name or path.stem)
+        try:
+            parsed = tables.read(table)
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from None
+        return cls.from_products(name or parsed.name or path.stem, parsed.products, parsed.components)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data that `from_table` reads back: what a JSON or TOML file would hold."""

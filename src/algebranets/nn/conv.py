@@ -19,25 +19,29 @@ Size = int | tuple[int, ...]
 class _Conv(Weighted):
     num_axes: ClassVar[int]
 
-    def _build(
+    def __init__(
         self,
         in_channels: int,
         out_channels: int,
         kernel_size: Size,
-        stride: Size,
-        padding: Size | str,
-        dilation: Size,
-        groups: int,
-        bias: bool,
-        padding_mode: str,
-        output_padding: Size,
-        factory: dict[str, Any],
+        stride: Size = 1,
+        padding: Size | str = 0,
+        dilation: Size = 1,
+        groups: int = 1,
+        bias: bool = True,
+        padding_mode: str = "zeros",
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+        *,
+        algebra: Algebra | str,
+        lowering: product.Lowering = "auto",
     ) -> None:
+        super().__init__(algebra, lowering)
         self.in_channels, self.out_channels, self.groups = in_channels, out_channels, groups
         self.kernel_size = self._per_axis(kernel_size, "kernel_size")
         self.stride = self._per_axis(stride, "stride")
         self.dilation = self._per_axis(dilation, "dilation")
-        self.output_padding = self._per_axis(output_padding, "output_padding")
+        self.output_padding = (0,) * self.num_axes
         self.padding = self._checked_padding(padding)
         if padding_mode not in _PADDING_MODES or (self.transposed and padding_mode != "zeros"):
             allowed = ["zeros"] if self.transposed else list(_PADDING_MODES)
@@ -52,8 +56,8 @@ class _Conv(Weighted):
             )
         first, second = (num_in, num_out // groups) if self.transposed else (num_out, num_in // groups)
         shape = product.weight_shape(self.algebra, first, second, self.kernel_size)
-        self.weight = nn.Parameter(torch.empty(shape, **factory))
-        self.bias = nn.Parameter(torch.empty(out_channels, **factory)) if bias else None
+        self.weight = nn.Parameter(torch.empty(shape, device=device, dtype=dtype))
+        self.bias = nn.Parameter(torch.empty(out_channels, device=device, dtype=dtype)) if bias else None
         self.reset_parameters()
 
     def _per_axis(self, value: Size, name: str) -> tuple[int, ...]:
@@ -89,29 +93,6 @@ class _Conv(Weighted):
 
 
 class _ForwardConv(_Conv):
-    def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        kernel_size: Size,
-        stride: Size = 1,
-        padding: Size | str = 0,
-        dilation: Size = 1,
-        groups: int = 1,
-        bias: bool = True,
-        padding_mode: str = "zeros",
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-        *,
-        algebra: Algebra | str,
-        lowering: product.Lowering = "auto",
-    ) -> None:
-        super().__init__(algebra, lowering)
-        factory = {"device": device, "dtype": dtype}
-        self._build(
-            in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias, padding_mode, 0, factory
-        )
-
     def forward(self, x: Tensor) -> Tensor:
         padding = self.padding
         if self.padding_mode != "zeros":
@@ -155,21 +136,10 @@ class _TransposedConv(_Conv):
         algebra: Algebra | str,
         lowering: product.Lowering = "auto",
     ) -> None:
-        super().__init__(algebra, lowering)
-        factory = {"device": device, "dtype": dtype}
-        self._build(
-            in_channels,
-            out_channels,
-            kernel_size,
-            stride,
-            padding,
-            dilation,
-            groups,
-            bias,
-            padding_mode,
-            output_padding,
-            factory,
-        )
+        slide = (kernel_size, stride, padding, dilation)
+        options: dict[str, Any] = {"device": device, "dtype": dtype, "algebra": algebra, "lowering": lowering}
+        super().__init__(in_channels, out_channels, *slide, groups, bias, padding_mode, **options)
+        self.output_padding = self._per_axis(output_padding, "output_padding")
 
     def forward(self, x: Tensor, output_size: list[int] | None = None) -> Tensor:
         padding = self._per_axis(self.padding, "padding")  # type: ignore[arg-type]  # never a string here

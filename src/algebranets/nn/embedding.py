@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from algebranets import algebra as algebras
 from algebranets import product
@@ -25,6 +26,11 @@ class Embedding(nn.Embedding):
         super().__init__(num_embeddings, embedding_dim, *args, **kwargs)
         self.algebra = algebras.get(algebra)
         product.whole_tuples(embedding_dim, self.algebra, "embedding_dim")
+
+    @classmethod
+    def from_pretrained(cls, embeddings: Tensor, *args: Any, algebra: Algebra | str, **kwargs: Any) -> Embedding:  # type: ignore[override]
+        """`torch.nn.Embedding.from_pretrained` over an algebra."""
+        return nn.Embedding.from_pretrained.__func__(partial(cls, algebra=algebra), embeddings, *args, **kwargs)  # type: ignore[attr-defined]
 
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, algebra={self.algebra.name}"

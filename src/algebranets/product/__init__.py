@@ -61,7 +61,8 @@ def linear(
 
     ``weight`` and ``bias`` may hold several layers one behind the other (``stacks``); so does the output then.
     """
-    _, num_in = num_tuples(weight, algebra, stacks)
+    num_out, num_in = num_tuples(weight, algebra, stacks)
+    _check_bias(bias, stacks * num_out * algebra.dim)
     if x.shape[-1] != num_in * algebra.dim:
         raise ValueError(
             f"the input's last axis must hold {num_in * algebra.dim} features "
@@ -83,7 +84,8 @@ def conv(
     if x.dim() == geometry.num_axes + 1:
         return conv(x[None], weight, bias, geometry=geometry, algebra=algebra, lowering=lowering)[0]
     first, second = num_tuples(weight, algebra)
-    num_in = first if geometry.transposed else second * geometry.groups
+    num_in, num_out = (first, second * geometry.groups) if geometry.transposed else (second * geometry.groups, first)
+    _check_bias(bias, num_out * algebra.dim)
     if x.dim() != geometry.num_axes + 2 or x.shape[1] != num_in * algebra.dim:
         raise ValueError(
             f"the input must be (batch, {num_in * algebra.dim} channels, {geometry.num_axes} spatial axes) or the same "
@@ -108,6 +110,11 @@ def recurrent(
     each component, the tuples of the one direction and then those of the other.
     """
     return _choose(lowering).recurrent(mode, x, state, directions, algebra, batch_sizes)
+
+
+def _check_bias(bias: Tensor | None, size: int) -> None:
+    if bias is not None and bias.shape != (size,):
+        raise ValueError(f"the bias must hold {size} numbers, one per output component; got shape {tuple(bias.shape)}.")
 
 
 def _choose(lowering: Lowering) -> ModuleType:

@@ -22,7 +22,7 @@ def linear(
     stacked = weight_tuples(weight, algebra, stacks=stacks).unflatten(1, (stacks, -1))
     y = torch.einsum("ijk,isoc,...jc->...sko", table, stacked, tuples(x, algebra))
     y = from_tuples(y, algebra).flatten(-2)
-    return y if bias is None else y + bias
+    return y if bias is None else y + bias.to(y.dtype)
 
 
 def conv(x: Tensor, weight: Tensor, bias: Tensor | None, algebra: Algebra, geometry: Geometry) -> Tensor:
@@ -33,7 +33,7 @@ def conv(x: Tensor, weight: Tensor, bias: Tensor | None, algebra: Algebra, geome
         ys[k] = ys[k] + c * geometry.convolve(xs[:, j], w[i])
     zero = 0 * geometry.convolve(xs[:, 0], w[0])
     y = from_tuples(torch.stack([zero + y for y in ys], dim=1), algebra, dim=1)
-    return y if bias is None else y + bias.unflatten(0, (-1, *[1] * geometry.num_axes))
+    return y if bias is None else y + bias.to(y.dtype).unflatten(0, (-1, *[1] * geometry.num_axes))
 
 
 def recurrent(

@@ -8,7 +8,8 @@ update gate is held open, so that they keep their first value exactly.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -87,9 +88,7 @@ def _block(
     folded = [s.contiguous() for s in folded]  # cuDNN wants that
     hx = tuple(folded) if mode == "LSTM" else folded[0]
     options = (has_bias and not hot, 1, 0.0, torch.is_grad_enabled(), len(directions) == 2)
-    with warnings.catch_warnings():
-        # cuDNN wants all weights in one buffer; ours are made anew in each forward, so it copies them.
-        warnings.filterwarnings("ignore", message="RNN module weights are not part of single contiguous chunk")
+    with _without_advice() if x.is_cuda else nullcontext():
         if batch_sizes is None:
             output, *final = _FUSED[mode](rows, hx, weights, *options, False)
         else:
@@ -128,6 +127,14 @@ def _weights(mode: str, direction: Direction, algebra: Algebra, block: Block, of
     rows_ih[1, :, w_ih.shape[1] :] = OPEN
     rows_hh = wide_hh.new_zeros(gates, hot, wide_hh.shape[2])
     return [torch.cat([wide_ih, rows_ih], 1).flatten(0, 1), torch.cat([wide_hh, rows_hh], 1).flatten(0, 1)]
+
+
+@contextmanager
+def _without_advice() -> Iterator[None]:
+    """cuDNN wants all weights in one buffer and says so; ours are made anew in each forward, and it copies them."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="RNN module weights are not part of single contiguous chunk")
+        yield
 
 
 def _one_hot(rows: torch.Size, copies: int, width: int, like: Tensor) -> Tensor:
