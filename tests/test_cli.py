@@ -8,12 +8,17 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
+import algebranets
 from algebranets.algebra import CATALOGUE
 from algebranets.cli import app
 
 
 def run(*arguments):
     return CliRunner(env={"NO_COLOR": "1"}).invoke(app, list(arguments))
+
+
+def test_version_is_the_packages():
+    assert run("--version").stdout.strip() == f"algebranets {algebranets.__version__}"
 
 
 def test_algebras_prints_table_1():

@@ -274,6 +274,29 @@ def test_channels_last_goes_in_and_comes_out(algebra, groups, name):
     torch.testing.assert_close(conv.to(memory_format=torch.channels_last)(x), conv(x))
 
 
+@pytest.mark.parametrize("algebra", [R, C, H, M2R, M2C], ids=str)
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda a: an.nn.Lift2d(3, algebra=a),
+        lambda a: an.nn.Lift2d(3, num_layers=2, algebra=a),
+        lambda a: an.nn.Lift2d(3, mode="zeros", algebra=a),
+        lambda a: an.nn.Lift2d(3, mode="copy", algebra=a),
+        lambda a: an.nn.Whitening2d(3 * a.dim, algebra=a),
+        lambda a: an.nn.Whitening2d(3 * a.dim, algebra=a).eval(),
+        lambda a: an.nn.TupleGate(dim=1, algebra=a),
+        lambda a: an.nn.TupleDropout(dim=1, algebra=a).eval(),
+        lambda a: an.nn.TupleNorm(dim=1, algebra=a),
+    ],
+)
+def test_channels_last_passes_through_every_layer_for_images(make, algebra):
+    layer = make(algebra)
+    x = torch.randn(2, 3 if isinstance(layer, an.nn.Lift2d) else 3 * algebra.dim, 5, 4)
+    y = layer(x.to(memory_format=torch.channels_last))
+    assert y.is_contiguous(memory_format=torch.channels_last)
+    torch.testing.assert_close(y, layer(x))
+
+
 @pytest.mark.parametrize("algebra", ALGEBRAS, ids=str)
 @pytest.mark.parametrize("name", ["Linear", "Conv2d", "ConvTranspose2d"])
 def test_weight_tuples_read_and_write_the_weight(algebra, name):

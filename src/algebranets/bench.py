@@ -105,7 +105,7 @@ def zeros(
     widths: Iterable[int] = (256, 512, 1024),
     batch: int = 512,
 ) -> Iterator[Row]:
-    """The dense product's time over that of the one that skips structural zeros, whatever the thresholds say."""
+    """The dense product's time over that of the one that skips structural zeros, whatever the threshold says."""
     for algebra in (algebras.DUAL, algebras.CROSS, algebras.tensor(algebras.DUAL, algebras.H)):
         linear = (case for width in widths for case in _linear(algebra, width, batch))
         for case in chain(linear, _conv2d(algebra, 0, batch)):

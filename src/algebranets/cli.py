@@ -12,6 +12,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from algebranets import __version__
 from algebranets import algebra as algebras
 from algebranets.algebra import Algebra
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
     from algebranets import bench
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, help="Neural networks over algebras.")
+app = typer.Typer(no_args_is_help=True, add_completion=False)
 bench_app = typer.Typer(no_args_is_help=True, help="Measure speed, as ratios to torch.nn in one run.")
 app.add_typer(bench_app, name="bench")
 console = Console()
@@ -38,6 +39,21 @@ _PAPER_NAMES = {
     "DUAL": "dual numbers",
     "CROSS": "cross product",
 }
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        console.print(f"algebranets {__version__}", highlight=False)
+        raise typer.Exit
+
+
+@app.callback()
+def main(
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Neural networks over algebras."""
 
 
 @app.command("algebras")
@@ -124,7 +140,7 @@ def bench_zeros(
     rounds: _Rounds = 11,
     save: _Save = None,
 ) -> None:
-    """Time products with and without their structural zeros: what the thresholds in product/blocks rest on."""
+    """Time products with and without their structural zeros: what the threshold in product/blocks rests on."""
     from algebranets import bench
 
     number = _checked(device, dtype)

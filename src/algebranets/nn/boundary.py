@@ -51,14 +51,13 @@ class _Lift(nn.Module):
             raise ValueError(f"axis {dim} of the input must have {self.channels} channels; got shape {tuple(x.shape)}.")
         if self.algebra.dim == 1:
             return x
-        first = x.unsqueeze(dim)
+        count = self.algebra.dim - 1
         if self.mlp is not None:
-            others = self.mlp(x).unflatten(dim, (self.algebra.dim - 1, self.channels))
+            others = self.mlp(x).chunk(count, dim)
         else:
-            others = (torch.zeros_like(first) if self.mode == "zeros" else first).expand(
-                *x.shape[:dim], self.algebra.dim - 1, *x.shape[dim:]
-            )
-        return product.from_tuples(torch.cat([first.to(others.dtype), others], dim), self.algebra, dim)
+            others = (torch.zeros_like(x) if self.mode == "zeros" else x,) * count
+        components = (x.to(others[0].dtype), *others)
+        return torch.cat([components[k] for k in self.algebra.order], dim)
 
     def extra_repr(self) -> str:
         return f"{self.channels}, mode={self.mode}, algebra={self.algebra.name}"
@@ -150,7 +149,7 @@ class TupleNorm(nn.Module):
         t = x.unflatten(dim, (self.algebra.dim, -1))
         square = (t.float() if t.dtype.itemsize < 4 else t).square().sum(dim)
         zero = square == 0
-        return torch.where(zero, 0, torch.where(zero, 1, square).sqrt()).to(x.dtype)
+        return product.in_format_of(x, torch.where(zero, 0, torch.where(zero, 1, square).sqrt()).to(x.dtype))
 
     def extra_repr(self) -> str:
         return f"dim={self.dim}, algebra={self.algebra.name}"

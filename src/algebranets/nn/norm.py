@@ -14,7 +14,6 @@ import torch
 import torch.distributed as dist
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.distributed.nn.functional import all_reduce
 
 from algebranets import algebra as algebras
 from algebranets import product
@@ -117,13 +116,13 @@ class _Whitening(nn.Module):
         y = torch.linalg.solve_triangular(lower, scale, upper=False, left=False) @ t
         if self.bias is not None:
             y = y + self.bias.to(t.dtype).unflatten(0, (self.algebra.dim, -1)).mT[:, :, None]
-        y = y.unflatten(2, (x.shape[0], *x.shape[2:])).movedim(2, 0).transpose(1, 2)
-        return y.flatten(1, 2).to(x.dtype)
+        y = y.unflatten(2, (x.shape[0], *x.shape[2:])).movedim(2, 0).transpose(1, 2).flatten(1, 2)
+        return product.in_format_of(x, y.to(x.dtype))
 
     def _batch_statistics(self, t: Float[Tensor, "chan comp num"]) -> tuple[Tensor, Statistics]:
         """The batch, scaled and centred, and its statistics, over all ranks; keeps the running ones up to date."""
         share = self.sync and dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
-        add: Callable[[Tensor], Tensor] = all_reduce if share else lambda total: total
+        add: Callable[[Tensor], Tensor] = _sum_over_ranks if share else lambda total: total
         largest = t.detach().abs().amax((1, 2)) if t.shape[2] else t.new_zeros(t.shape[0])
         if share:
             dist.all_reduce(largest, op=dist.ReduceOp.MAX)
@@ -232,6 +231,12 @@ def cholesky(
         left = torch.maximum(left - below.square(), floor[:, j + 1 :])
         columns.append(torch.cat([pivot.new_zeros(pivot.shape[0], j), pivot, below], dim=1))
     return torch.stack(columns, dim=2)
+
+
+def _sum_over_ranks(total: Tensor) -> Tensor:
+    from torch.distributed.nn.functional import all_reduce  # not in every build of torch
+
+    return all_reduce(total)
 
 
 def _at_least_float32(dtype: torch.dtype) -> torch.dtype:

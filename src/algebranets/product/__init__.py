@@ -18,6 +18,7 @@ from algebranets.product.cells import Direction, step
 from algebranets.product.geometry import Geometry
 from algebranets.product.layout import (
     from_tuples,
+    in_format_of,
     num_tuples,
     tuples,
     weight_from_tuples,
@@ -36,6 +37,7 @@ __all__ = [
     "Lowering",
     "conv",
     "from_tuples",
+    "in_format_of",
     "linear",
     "num_tuples",
     "recurrent",

@@ -13,6 +13,8 @@ may lie one behind the other along the first axis, as in torch's ``weight_ih`` (
 
 from __future__ import annotations
 
+from math import prod
+
 import torch
 from jaxtyping import Shaped
 from torch import Tensor
@@ -62,6 +64,18 @@ def whole_tuples(features: int, algebra: Algebra, what: str) -> int:
             f"it must be a multiple of {algebra.dim}, such as {near}."
         )
     return features // algebra.dim
+
+
+def channels_last(x: Tensor) -> bool:
+    """Whether an image's channels are innermost in memory."""
+    return x.dim() > 3 and x.shape[1] > 1 and x.stride(1) == 1 and prod(x.shape[2:]) > 1
+
+
+def in_format_of(x: Tensor, y: Tensor) -> Tensor:
+    """``y`` in the memory format of the image ``x`` it was made from: channels_last comes out as it went in."""
+    if not channels_last(x) or y.dim() != x.dim():
+        return y
+    return y.contiguous(memory_format=torch.channels_last if x.dim() == 4 else torch.channels_last_3d)
 
 
 def weight_shape(

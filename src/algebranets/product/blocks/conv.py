@@ -10,12 +10,12 @@ from algebranets.algebra import Algebra, Block
 from algebranets.product.blocks.linear import linear
 from algebranets.product.blocks.matrix import bias_fits, join, matrix, multiply, spans_worth_skipping, split
 from algebranets.product.geometry import Geometry
-from algebranets.product.layout import weight_from_tuples, weight_tuples
+from algebranets.product.layout import channels_last, weight_from_tuples, weight_tuples
 
 
 def conv(x: Tensor, weight: Tensor, bias: Tensor | None, algebra: Algebra, geometry: Geometry) -> Tensor:
     """Any of torch's convolutions over ``algebra``; ``x`` has a batch axis."""
-    if geometry.pointwise and prod(weight.shape[-geometry.num_axes :]) == 1 and _channels_last(x):
+    if geometry.pointwise and prod(weight.shape[-geometry.num_axes :]) == 1 and channels_last(x):
         return _pointwise(x, weight, bias, algebra, geometry)
     parts = []
     for block, part in zip(algebra.blocks, split(x, algebra, dim=1), strict=True):
@@ -47,26 +47,21 @@ def _pointwise(x: Tensor, weight: Tensor, bias: Tensor | None, algebra: Algebra,
     return linear(x.movedim(1, -1), w, bias, algebra).movedim(-1, 1)
 
 
-def _channels_last(x: Tensor) -> bool:
-    """Whether an image's channels are innermost in memory."""
-    return x.dim() > 3 and x.shape[1] > 1 and x.stride(1) == 1 and prod(x.shape[2:]) > 1
-
-
 def _fold(x: Tensor, num_copies: int) -> Tensor:
     """(batch, copy, channel, ...) to (batch and copy, channel, ...): a view of a contiguous image."""
-    if num_copies > 1 and _channels_last(x):
+    if num_copies > 1 and channels_last(x):
         return x.movedim(1, -1).unflatten(-1, (num_copies, -1)).movedim(-2, 1).flatten(0, 1).movedim(-1, 1)
     return x.reshape(x.shape[0] * num_copies, x.shape[1] // num_copies, *x.shape[2:])
 
 
 def _unfold(y: Tensor, num_copies: int) -> Tensor:
-    if num_copies > 1 and _channels_last(y):
+    if num_copies > 1 and channels_last(y):
         return y.movedim(1, -1).unflatten(0, (-1, num_copies)).movedim(1, -2).flatten(-2).movedim(-1, 1)
     return y.reshape(y.shape[0] // num_copies, y.shape[1] * num_copies, *y.shape[2:])
 
 
 def _exchange(x: Tensor, first: int, second: int) -> Tensor:
     """Channels in the order (first, second, ...) put into the order (second, first, ...), memory format kept."""
-    if _channels_last(x):
+    if channels_last(x):
         return x.movedim(1, -1).unflatten(-1, (first, second, -1)).transpose(-3, -2).flatten(-3).movedim(-1, 1)
     return x.unflatten(1, (first, second, -1)).transpose(1, 2).flatten(1, 3)
