@@ -192,12 +192,14 @@ def test_compile_takes_a_layer_whole(example, algebra):
 @pytest.mark.parametrize("name", RECURRENT)
 @over_two
 def test_compile_takes_recurrent_layers_as_far_as_torchs(name, algebra):
-    """torch's own break the graph at the fused kernel; what is around it is compiled, and the result is the same."""
+    """torch's own break the graph at the fused kernel; what is around it is compiled, and the results are the same."""
     torch._dynamo.reset()
     example = next(e for e in zoo.LAYERS if e.name == name)
     layer = example.make(algebra)
-    inputs = example.feed(algebra)
-    same(torch.compile(layer, backend="aot_eager")(*inputs), layer(*inputs))
+    (x,) = (x.requires_grad_() for x in example.feed(algebra))
+    results = [torch.compile(layer, backend="aot_eager")(x), layer(x)]
+    same(*results)
+    same(*(torch.autograd.grad(zoo.outputs(r)[0].square().sum(), [x, *layer.parameters()]) for r in results))
 
 
 @pytest.mark.parametrize("name", ["Linear", "Conv2d", "MultiheadAttention", "Whitening2d"])

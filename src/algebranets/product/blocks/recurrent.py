@@ -8,8 +8,7 @@ update gate is held open, so that they keep their first value exactly.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -88,11 +87,10 @@ def _block(
     folded = [s.contiguous() for s in folded]  # cuDNN wants that
     hx = tuple(folded) if mode == "LSTM" else folded[0]
     options = (has_bias and not hot, 1, 0.0, torch.is_grad_enabled(), len(directions) == 2)
-    with _without_advice() if x.is_cuda else nullcontext():
-        if batch_sizes is None:
-            output, *final = _FUSED[mode](rows, hx, weights, *options, False)
-        else:
-            output, *final = _FUSED[mode](rows, batch_sizes * copies, hx, weights, *options)
+    arguments: tuple[Any, ...] = (rows, hx, weights, *options, False)
+    if batch_sizes is not None:
+        arguments = (rows, batch_sizes * copies, hx, weights, *options)
+    output, *final = (_run_outside_graphs if torch.compiler.is_dynamo_compiling() else _run)(mode, arguments)
     output = output.unflatten(-1, (len(directions), -1))
     width = output.shape[-1] - held
     output = output[..., :width].unflatten(-1, (size, -1)).transpose(-3, -2)
@@ -129,12 +127,19 @@ def _weights(mode: str, direction: Direction, algebra: Algebra, block: Block, of
     return [torch.cat([wide_ih, rows_ih], 1).flatten(0, 1), torch.cat([wide_hh, rows_hh], 1).flatten(0, 1)]
 
 
-@contextmanager
-def _without_advice() -> Iterator[None]:
-    """cuDNN wants all weights in one buffer and says so; ours are made anew in each forward, and it copies them."""
+def _run(mode: str, arguments: tuple[Any, ...]) -> tuple[Tensor, ...]:
+    """torch's fused kernel."""
+    if not arguments[0].is_cuda:
+        return _FUSED[mode](*arguments)
     with warnings.catch_warnings():
+        # cuDNN wants all weights in one buffer and says so; ours are made anew in each forward, and it copies them.
         warnings.filterwarnings("ignore", message="RNN module weights are not part of single contiguous chunk")
-        yield
+        return _FUSED[mode](*arguments)
+
+
+def _run_outside_graphs(mode: str, arguments: tuple[Any, ...]) -> tuple[Tensor, ...]:
+    """The same, as a break in the graph that torch.compile traces: it does not take torch's own layers either."""
+    return torch.compiler.disable(_run)(mode, arguments)
 
 
 def _one_hot(rows: torch.Size, copies: int, width: int, like: Tensor) -> Tensor:
