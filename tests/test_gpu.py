@@ -25,7 +25,7 @@ def exact_float32():
         yield
 
 
-def same(result, expected, **tolerance):
+def assert_same(result, expected, **tolerance):
     for a, b in zip(zoo.outputs(result), zoo.outputs(expected), strict=True):
         torch.testing.assert_close(a.cpu().to(b.dtype), b.cpu(), **tolerance)
 
@@ -37,7 +37,7 @@ def test_products_on_the_gpu_are_the_references(algebra):
     w = torch.randn(product.weight_shape(algebra, 7, 5), **factory)
     b = torch.randn(7 * algebra.dim, **factory)
     image = torch.randn(2, 4 * algebra.dim, 6, 5, **factory)
-    same(*(product.linear(x, w, b, algebra=algebra, lowering=low) for low in ("blocks", "reference")))
+    assert_same(*(product.linear(x, w, b, algebra=algebra, lowering=low) for low in ("blocks", "reference")))
     for groups in (1, 2, 4):
         geometry = Geometry((1, 2), (1, 0), (1, 1), groups)
         kernel = torch.randn(product.weight_shape(algebra, 4, 4 // groups, (3, 3)), **factory)
@@ -45,7 +45,7 @@ def test_products_on_the_gpu_are_the_references(algebra):
             data = image.to(memory_format=memory_format)
             results = [product.conv(data, kernel, geometry=geometry, algebra=algebra, lowering=low)
                        for low in ("blocks", "reference")]  # fmt: skip
-            same(*results)
+            assert_same(*results)
 
 
 @over_layers
@@ -60,7 +60,7 @@ def test_a_layer_gives_on_the_gpu_what_it_gives_on_the_cpu(example, algebra):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         results = [there(*moved), layer(*inputs)]
-    same(*results, atol=1e-4, rtol=1e-4)
+    assert_same(*results, atol=1e-4, rtol=1e-4)
     grads = [
         torch.autograd.grad(
             sum((y**2).sum() for y in zoo.outputs(result) if y.requires_grad),
@@ -69,7 +69,7 @@ def test_a_layer_gives_on_the_gpu_what_it_gives_on_the_cpu(example, algebra):
         )
         for result, leaves, module in zip(results, (moved, inputs), (there, layer), strict=True)
     ]
-    same(*([g for g in grad if g is not None] for grad in grads), atol=1e-3, rtol=1e-3)
+    assert_same(*([g for g in grad if g is not None] for grad in grads), atol=1e-3, rtol=1e-3)
 
 
 @pytest.mark.parametrize("algebra", ALGEBRAS, ids=str)
@@ -83,8 +83,8 @@ def test_cudnns_recurrent_layers_give_what_the_cpus_give(name, algebra):
     there = copy.deepcopy(layer).to("cuda")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        same(there(packed.to("cuda"))[0].data, layer(packed)[0].data, atol=1e-4, rtol=1e-4)
-        same(there(x[0].cuda()), layer(x[0]), atol=1e-4, rtol=1e-4)
+        assert_same(there(packed.to("cuda"))[0].data, layer(packed)[0].data, atol=1e-4, rtol=1e-4)
+        assert_same(there(x[0].cuda()), layer(x[0]), atol=1e-4, rtol=1e-4)
 
 
 @over_layers
@@ -99,7 +99,7 @@ def test_autocast_on_the_gpu(example, algebra, dtype):
     with torch.autocast("cuda", dtype=dtype):
         rough = layer(*inputs)
     if example.name not in ("TupleGate", "TupleDropout") and "Whitening" not in example.name:
-        same(rough, exact, atol=0.15, rtol=0.15)
+        assert_same(rough, exact, atol=0.15, rtol=0.15)
     sum((y.float() ** 2).sum() for y in zoo.outputs(rough) if y.requires_grad).backward()
     assert all(torch.isfinite(x.grad).all() for x in inputs if x.grad is not None)
 
@@ -112,7 +112,7 @@ def test_the_default_compiler_on_the_gpu(name, algebra):
     layer = example.make(algebra, device="cuda")
     twin = copy.deepcopy(layer)
     inputs = [x.cuda() for x in example.feed(algebra)]
-    same(torch.compile(layer, fullgraph=True)(*inputs), twin(*inputs), atol=1e-4, rtol=1e-4)
+    assert_same(torch.compile(layer, fullgraph=True)(*inputs), twin(*inputs), atol=1e-4, rtol=1e-4)
 
 
 @pytest.mark.parametrize("algebra", [R, C, H, M2R, M4R, M2C], ids=str)

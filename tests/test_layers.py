@@ -21,7 +21,7 @@ over_two = pytest.mark.parametrize("algebra", [M2R, H], ids=str)
 RECURRENT = ("RNN", "LSTM", "GRU")
 
 
-def same(result, expected, **tolerance):
+def assert_same(result, expected, **tolerance):
     for a, b in zip(zoo.outputs(result), zoo.outputs(expected), strict=True):
         torch.testing.assert_close(a, b, **tolerance)
 
@@ -44,7 +44,7 @@ def test_over_r_a_layer_is_torchs_weight_for_weight(example):
         parameters = dict(layer.named_parameters())
         grads = torch.autograd.grad(loss, [*inputs, *parameters.values()], allow_unused=True)
         results.append((y, dict(zip([*range(len(inputs)), *parameters], grads, strict=True))))
-    same(results[0][0], results[1][0])
+    assert_same(results[0][0], results[1][0])
     assert results[0][1].keys() == results[1][1].keys()
     for name, grad in results[0][1].items():
         torch.testing.assert_close(grad, results[1][1][name], msg=lambda m, name=name: f"{name}: {m}")
@@ -95,7 +95,7 @@ def test_the_lowerings_of_a_layer_agree(example, algebra):
     oracle = example.make(algebra, dtype=torch.float64, lowering="reference")
     oracle.load_state_dict(layer.state_dict())
     inputs = example.feed(algebra, torch.float64)
-    same(layer(*inputs), oracle(*inputs))
+    assert_same(layer(*inputs), oracle(*inputs))
 
 
 @over_layers
@@ -108,12 +108,12 @@ def test_state_dict_deepcopy_and_pickle_keep_a_layer(example, algebra):
     missing = other.load_state_dict(layer.state_dict())
     assert not missing.missing_keys
     assert not missing.unexpected_keys
-    same(other(*inputs), expected)
-    same(copy.deepcopy(layer)(*inputs), expected)
+    assert_same(other(*inputs), expected)
+    assert_same(copy.deepcopy(layer)(*inputs), expected)
     buffer = io.BytesIO()
     torch.save(layer, buffer)
     buffer.seek(0)
-    same(torch.load(buffer, weights_only=False)(*inputs), expected)
+    assert_same(torch.load(buffer, weights_only=False)(*inputs), expected)
 
 
 @over_layers
@@ -181,12 +181,12 @@ def test_compile_takes_a_layer_whole(example, algebra):
     inputs = [x.requires_grad_() for x in example.feed(algebra)]
     compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
     results = [compiled(*inputs), twin(*inputs)]
-    same(*results)
+    assert_same(*results)
     grads = [
         torch.autograd.grad(sum((y**2).sum() for y in zoo.outputs(r) if y.requires_grad), inputs, allow_unused=True)
         for r in results
     ]
-    same(*grads)
+    assert_same(*grads)
 
 
 @pytest.mark.parametrize("name", RECURRENT)
@@ -198,8 +198,8 @@ def test_compile_takes_recurrent_layers_as_far_as_torchs(name, algebra):
     layer = example.make(algebra)
     (x,) = (x.requires_grad_() for x in example.feed(algebra))
     results = [torch.compile(layer, backend="aot_eager")(x), layer(x)]
-    same(*results)
-    same(*(torch.autograd.grad(zoo.outputs(r)[0].square().sum(), [x, *layer.parameters()]) for r in results))
+    assert_same(*results)
+    assert_same(*(torch.autograd.grad(zoo.outputs(r)[0].square().sum(), [x, *layer.parameters()]) for r in results))
 
 
 @pytest.mark.parametrize("name", ["Linear", "Conv2d", "MultiheadAttention", "Whitening2d"])
@@ -209,7 +209,7 @@ def test_the_default_compiler_gives_the_same_result(name):
     layer = example.make(M2R)
     twin = copy.deepcopy(layer)
     inputs = example.feed(M2R)
-    same(torch.compile(layer, fullgraph=True)(*inputs), twin(*inputs))
+    assert_same(torch.compile(layer, fullgraph=True)(*inputs), twin(*inputs))
 
 
 @over_layers
@@ -223,7 +223,7 @@ def test_export(example, algebra):
         except Exception as error:
             pytest.skip(f"torch.nn's own does not: {error}"[:100])
     program = torch.export.export(layer, inputs)
-    same(program.module()(*inputs), layer(*inputs))
+    assert_same(program.module()(*inputs), layer(*inputs))
 
 
 @pytest.mark.parametrize(
@@ -237,7 +237,7 @@ def test_export_keeps_the_batch_size_open(name, axis, algebra):
         layer, tuple(inputs), dynamic_shapes=tuple({axis: torch.export.Dim.DYNAMIC} for _ in inputs)
     )
     more = [torch.cat([x, x, x], axis) for x in inputs]
-    same(program.module()(*more), layer(*more))
+    assert_same(program.module()(*more), layer(*more))
 
 
 @pytest.mark.parametrize("algebra", [R, C, H, M2R, M2C], ids=str)
