@@ -165,6 +165,8 @@ def test_an_unnamed_file_is_named_after_itself(tmp_path):
         ([[""]], r"row '1', column 'a': the entry is empty"),
         ({"a": {"a": "a", "b": "b"}}, r"row 'a': must be a dict with a product for each of a"),
         ({"table": [["a"]], "size": 3}, r"unknown key 'size'"),
+        ({"table": "X | a\na | a", "components": ["a", "b"]}, r"names the components a, but 'components' lists a, b"),
+        ({"table": [["a"]], "components": ["a", "b"]}, r"must be square: it has 2 components \(a, b\) and 1 rows"),
         ([], "with at least one row"),
         (7, "a multiplication table must be text"),
     ],
@@ -189,6 +191,12 @@ def test_a_bad_file_is_named_in_the_error(tmp_path, name, text, message):
         (tmp_path / name).write_text(text)
     with pytest.raises(ValueError, match=message):
         Algebra.load(tmp_path / name)
+
+
+def test_a_file_that_is_no_text_is_named_in_the_error(tmp_path):
+    (tmp_path / "x.json").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ValueError, match=r"x\.json: cannot be read \(it is no UTF-8 text\)"):
+        Algebra.load(tmp_path / "x.json")
 
 
 def test_a_nameless_table_and_malformed_terms_are_refused():

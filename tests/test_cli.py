@@ -58,6 +58,7 @@ def test_algebra_prints_one(tmp_path):
         (["algebra", "missing.toml"], "cannot be read"),
         (["bench", "layers", "--op", "lstm"], "--op must be one of linear, conv2d, gru"),
         (["bench", "layers", "--dtype", "int8"], "--dtype must be"),
+        (["bench", "layers", "--dtype", "float8_e4m3fn"], "--dtype must be"),
         (["bench", "zeros", "--device", "tpu"], "--device must be cpu or cuda"),
         (["bench", "layers", "--algebra", "Q"], "unknown algebra 'Q'"),
     ],
@@ -83,7 +84,7 @@ def test_bench_prints_ratios_and_writes_rows(tmp_path):
 
 
 def test_help_answers_at_once_after_torch_has_loaded():
-    """No timing (see the README for that): what takes time is what must not be imported."""
+    """What takes time is what must not be imported; seconds are not tested."""
     heavy = (
         "lightning",
         "matplotlib",

@@ -187,7 +187,7 @@ def test_half_precision_keeps_float32_statistics_and_makes_no_nan(algebra, dtype
     assert layer.weight.dtype == dtype
     assert layer.running_mean.dtype == layer.running_covariance.dtype == torch.float32
     assert torch.isfinite(layer(x.to(dtype))).all()
-    assert torch.isfinite(layer.eval()(65504 * torch.ones_like(x, dtype=dtype))).all() or dtype == torch.float16
+    assert torch.isfinite(layer.eval()(x.to(dtype))).all()
     born_half = an.nn.Whitening2d(2 * algebra.dim, algebra=algebra, dtype=dtype)
     assert born_half.running_covariance.dtype == torch.float32
     assert an.nn.Whitening2d(4 * algebra.dim, algebra=algebra, dtype=torch.float64).running_mean.dtype == torch.float64

@@ -152,13 +152,13 @@ def _checked(device: str, dtype: str) -> torch.dtype:
     """The dtype of this name, if it and the device can be had."""
     import torch
 
-    number = getattr(torch, dtype, None)
-    if not isinstance(number, torch.dtype) or not number.is_floating_point:
+    if dtype not in ("float32", "float64", "bfloat16", "float16"):
         raise typer.BadParameter(f"--dtype must be float32, float64, bfloat16 or float16; got {dtype!r}.")
     if device not in ("cpu", "cuda"):
         raise typer.BadParameter(f"--device must be cpu or cuda; got {device!r}.")
     if device == "cuda" and not torch.cuda.is_available():
         raise typer.BadParameter("--device cuda: torch sees no CUDA device here.")
+    number: torch.dtype = getattr(torch, dtype)
     return number
 
 

@@ -59,8 +59,9 @@ def load(path: Path) -> Any:
         raise ValueError(f"{path}: a table file must end in {', '.join(readers)}, not {path.suffix or 'nothing'!r}.")
     try:
         text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise ValueError(f"{path}: cannot be read ({error.strerror}).") from error
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no UTF-8 text"
+        raise ValueError(f"{path}: cannot be read ({reason}).") from error
     try:
         return readers[path.suffix](text)
     except ValueError as error:
@@ -81,13 +82,20 @@ def _read_dict(table: Mapping[Any, Any]) -> Table:
         unknown = sorted(set(table) - {"name", "components", "table"})
         if unknown:
             raise ValueError(f"unknown key {unknown[0]!r}: a table has the keys 'name', 'components' and 'table'.")
-        inner = table["table"]
-        if isinstance(inner, list) and "components" in table:
-            rows = [(str(n + 1), row) for n, row in enumerate(inner)]
-            return _read_rows(table.get("name"), tuple(map(str, table["components"])), rows)
+        inner, name = table["table"], table.get("name")
+        if "components" not in table:
+            parsed = read(inner)
+            return Table(name or parsed.name, parsed.components, parsed.products)
+        components = tuple(map(str, table["components"]))
+        if isinstance(inner, list | tuple):
+            return _read_rows(name, components, [(str(n + 1), row) for n, row in enumerate(inner)])
         parsed = read(inner)
-        components = tuple(table.get("components", parsed.components))
-        return Table(table.get("name") or parsed.name, components, parsed.products)
+        if set(parsed.components) != set(components):
+            raise ValueError(
+                f"the table names the components {', '.join(parsed.components)}, "
+                f"but 'components' lists {', '.join(components)}: they must be the same, or leave 'components' out."
+            )
+        return Table(name or parsed.name, parsed.components, parsed.products)
     components = tuple(map(str, table))
     rows = []
     for label, row in table.items():

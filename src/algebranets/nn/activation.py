@@ -52,7 +52,7 @@ class TupleGate(nn.Module):
         return f"g={self.g}, f={self.f}, dim={self.dim}, algebra={self.algebra.name}"
 
 
-def determinant(t: Float[Tensor, comp * rest], algebra: Algebra) -> Float[Tensor, "*rest"]:
+def determinant(t: Float[Tensor, "comp *rest"], algebra: Algebra) -> Float[Tensor, "*rest"]:
     """The determinant of multiplication by a tuple, each block counted once: det t over M_n(R), |t|^2 over C.
 
     It is zero just where t divides zero.

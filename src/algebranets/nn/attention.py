@@ -116,14 +116,14 @@ class MultiheadAttention(nn.Module):
         """
         if query.dim() not in (2, 3):
             raise ValueError(f"query must have 2 or 3 axes; got shape {tuple(query.shape)}.")
-        batched = query.dim() == 3
+        batched, same = query.dim() == 3, query is key and key is value
         if not batched:
             query, key, value = query[None], key[None], value[None]
             key_padding_mask = None if key_padding_mask is None else key_padding_mask[None]
         elif not self.batch_first:
-            same = query is key and key is value
-            query = query.transpose(0, 1)
-            key, value = (query, query) if same else (key.transpose(0, 1), value.transpose(0, 1))
+            query, key, value = query.transpose(0, 1), key.transpose(0, 1), value.transpose(0, 1)
+        if same:  # one product makes all three
+            key = value = query
         q, k, v = self._project(query, key, value)
         extends = self.bias_k is not None or self.add_zero_attn
         causal_only = is_causal and key_padding_mask is None and not need_weights and not extends
