@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
 
 #: One entry of a block: the weight components it sums, ``((component, coefficient), ...)``; empty for a zero.
 Entry = tuple[tuple[int, int], ...]
@@ -21,6 +20,12 @@ class Block:
 
     copies: tuple[tuple[int, ...], ...]
     entries: tuple[tuple[Entry, ...], ...]
+    #: ``(rows, columns)`` such that outside of them rho(w) is always zero; one pair where it has no such zeros. The
+    #: dual numbers' [[a, 0], [b, a]] has two: its first row reads the first column only.
+    spans: tuple[tuple[slice, slice], ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "spans", _spans(self.entries))
 
     @property
     def num_copies(self) -> int:
@@ -35,22 +40,6 @@ class Block:
     def dim(self) -> int:
         """Components it covers, all copies together."""
         return self.num_copies * self.size
-
-    @cached_property
-    def spans(self) -> tuple[tuple[slice, slice], ...]:
-        """``(rows, columns)`` such that outside of them rho(w) is always zero; one pair where it has no such zeros.
-
-        The dual numbers' [[a, 0], [b, a]] has two: its first row reads the first column only.
-        """
-        spans: list[tuple[slice, slice]] = []
-        for p, row in enumerate(self.entries):
-            filled = [q for q, entry in enumerate(row) if entry]
-            columns = slice(filled[0], filled[-1] + 1) if filled else slice(0, 0)
-            if spans and spans[-1][1] == columns:
-                spans[-1] = slice(spans[-1][0].start, p + 1), columns
-            else:
-                spans.append((slice(p, p + 1), columns))
-        return tuple(spans)
 
     @property
     def waste(self) -> float:
@@ -74,6 +63,18 @@ def find_blocks(dim: int, terms: Terms) -> tuple[Block, ...]:
         else:
             found.append(([members], tuple(tuple(entry[k, j] for j in members) for k in members)))
     return tuple(Block(tuple(copies), entries) for copies, entries in found)
+
+
+def _spans(entries: tuple[tuple[Entry, ...], ...]) -> tuple[tuple[slice, slice], ...]:
+    spans: list[tuple[slice, slice]] = []
+    for p, row in enumerate(entries):
+        filled = [q for q, entry in enumerate(row) if entry]
+        columns = slice(filled[0], filled[-1] + 1) if filled else slice(0, 0)
+        if spans and spans[-1][1] == columns:
+            spans[-1] = slice(spans[-1][0].start, p + 1), columns
+        else:
+            spans.append((slice(p, p + 1), columns))
+    return tuple(spans)
 
 
 def _connected(dim: int, terms: Terms) -> list[tuple[int, ...]]:

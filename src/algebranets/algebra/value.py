@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
@@ -33,6 +33,8 @@ class Algebra:
     ... ''')
     >>> dual.dim, dual.multiplies, dual.commutative, dual.unit
     (2, 3, True, (1, 0))
+    >>> [(block.num_copies, block.size) for block in dual.blocks]
+    [(1, 2)]
 
     It holds no tensors, compares and hashes by value, and can be pickled, copied and used as a key.
     """
@@ -41,6 +43,16 @@ class Algebra:
     components: tuple[str, ...]
     #: The non-zero entries of the table, sorted: ``(i, j, k, coefficient)`` says e_i . e_j has ``coefficient`` e_k.
     terms: tuple[tuple[int, int, int, int], ...]
+
+    # Layers ask for these in every forward, so they are there from the start: torch.compile cannot follow a
+    # `cached_property`, which in Python 3.11 takes a lock.
+
+    #: How left multiplication splits: L(w) is block-diagonal, with each `Block` in one or more equal copies.
+    blocks: tuple[Block, ...] = field(init=False, repr=False, compare=False)
+    #: The order in which activations store components: block by block, copy by copy, so that folding is a view.
+    order: tuple[int, ...] = field(init=False, repr=False, compare=False)
+    #: Whether the block is the tuple itself, each component in one place, as for M_n(R): nothing to expand.
+    folded: bool = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not self.components:
@@ -54,6 +66,11 @@ class Algebra:
                 )
         if list(self.terms) != sorted({t[:3]: t for t in self.terms}.values()):
             raise ValueError(f"algebra {self.name!r}: terms must be sorted, each (i, j, k) at most once.")
+        blocks = find_blocks(dim, self.terms)
+        entries = [entry for block in blocks for row in block.entries for entry in row]
+        object.__setattr__(self, "blocks", blocks)
+        object.__setattr__(self, "order", tuple(k for block in blocks for copy in block.copies for k in copy))
+        object.__setattr__(self, "folded", len(blocks) == 1 and sorted(entries) == [((i, 1),) for i in range(dim)])
 
     # Ways in ---------------------------------------------------------------------------------------------------------
 
@@ -214,24 +231,3 @@ class Algebra:
                 if len(ratios) > 1 or any(v for k, v in total.items() if k not in unit):
                     return None
         return tuple(images)
-
-    @cached_property
-    def blocks(self) -> tuple[Block, ...]:
-        """How left multiplication splits: L(w) is block-diagonal, with each `Block` in one or more equal copies.
-
-        >>> from algebranets import M2R
-        >>> [(block.num_copies, block.size) for block in M2R.blocks]
-        [(2, 2)]
-        """
-        return find_blocks(self.dim, self.terms)
-
-    @cached_property
-    def order(self) -> tuple[int, ...]:
-        """The order in which activations store components: block by block, copy by copy, so that folding is a view."""
-        return tuple(component for block in self.blocks for copy in block.copies for component in copy)
-
-    @cached_property
-    def folded(self) -> bool:
-        """Whether the block is the tuple itself, each component in one place, as for M_n(R): nothing to expand."""
-        entries = [entry for block in self.blocks for row in block.entries for entry in row]
-        return len(self.blocks) == 1 and sorted(entries) == [((i, 1),) for i in range(self.dim)]
