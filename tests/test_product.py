@@ -10,9 +10,10 @@ from torch import nn
 from torch.autograd import gradcheck, gradgradcheck
 from torch.profiler import ProfilerActivity, profile
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import FlopCounterMode
 
 from algebranets import CROSS, DUAL, M2C, M2R, M3R, M4R, C, H, R, diagonal, from_tuples, product, tuples
-from algebranets.algebra import CATALOGUE
+from algebranets.algebra import CATALOGUE, direct_sum
 from algebranets.product import Geometry
 from algebranets.product.blocks import matrix as matrix_module
 from algebranets.product.cells import MODES
@@ -128,11 +129,11 @@ def test_pointwise_conv_of_channels_last_images(algebra, lowering, transposed):
     assert run(lowering).is_contiguous(memory_format=torch.channels_last)
 
 
-def directions(algebra, mode, num, num_in, hidden, bias=True, projection=0):
+def directions(algebra, mode, num, num_in, hidden, given=("b_ih", "b_hh"), projection=0):
     gates = MODES[mode].num_gates
     found = []
     for _ in range(num):
-        biases = [randn(gates * hidden * algebra.dim) for _ in range(2)] if bias else [None, None]
+        biases = [randn(gates * hidden * algebra.dim) if name in given else None for name in ("b_ih", "b_hh")]
         w_hr = weight(algebra, projection, hidden) if projection else None
         w_ih = weight(algebra, hidden, num_in, stacks=gates)
         w_hh = weight(algebra, hidden, projection or hidden, stacks=gates)
@@ -144,10 +145,10 @@ def directions(algebra, mode, num, num_in, hidden, bias=True, projection=0):
 @over_all
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("packed", [False, True])
-@pytest.mark.parametrize(("num", "bias"), [(1, True), (2, True), (1, False)])
-def test_recurrent(algebra, lowering, mode, packed, num, bias):
+@pytest.mark.parametrize(("num", "given"), [(1, ("b_ih", "b_hh")), (2, ("b_ih", "b_hh")), (2, ("b_ih",)), (1, ())])
+def test_recurrent(algebra, lowering, mode, packed, num, given):
     hidden, projection = 3, 2 if mode == "LSTM" and num == 1 else 0
-    layers = directions(algebra, mode, num, 2, hidden, bias, projection)
+    layers = directions(algebra, mode, num, 2, hidden, given, projection)
     sizes = [projection or hidden, hidden][: MODES[mode].num_states]
     state = tuple(randn(num, 3, size * algebra.dim) for size in sizes)
     batch_sizes = torch.tensor([3, 2, 2, 1]) if packed else None
@@ -161,6 +162,20 @@ def test_recurrent(algebra, lowering, mode, packed, num, bias):
         return [y, *final]
 
     assert_same(run, [x, *state, *parameters], lowering)
+
+
+@over_lowerings
+@pytest.mark.parametrize("algebra", [C, M2R, direct_sum(C, M2R)], ids=str)
+@pytest.mark.parametrize("mode", MODES)
+def test_directions_may_differ_in_the_biases_they_have(algebra, lowering, mode):
+    layers = [directions(algebra, mode, 1, 2, 3, given)[0] for given in (("b_hh",), ("b_ih",))]
+    x, state = randn(4, 3, 2 * algebra.dim), tuple(randn(2, 3, 3 * algebra.dim) for _ in range(MODES[mode].num_states))
+
+    def run(lowering):
+        y, final = product.recurrent(mode, x, state, layers, algebra=algebra, lowering=lowering)
+        return [y, *final]
+
+    assert_same(run, [x, *state, *(p for layer in layers for p in layer if p is not None)], lowering)
 
 
 @over_lowerings
@@ -332,23 +347,28 @@ def test_the_profiler_sees_one_matrix_product_and_nothing_else_on_the_activation
     assert product_event.input_shapes[:2] == [[1024, 512], [512, 512]]  # twice the rows, half the width
 
 
-@pytest.mark.parametrize("algebra", [R, M2R, M3R, M4R, M2C, C, H, diagonal(4)], ids=str)
-def test_blocks_do_exactly_the_papers_multiplies(algebra):
-    from torch.utils.flop_counter import FlopCounterMode
-
+def assert_does_exactly_the_tables_multiplies(algebra, lowering):
     x, w = torch.randn(7, 5 * algebra.dim), torch.randn(product.weight_shape(algebra, 3, 5))
     image, kernel = torch.randn(2, 5 * algebra.dim, 6, 6), torch.randn(product.weight_shape(algebra, 3, 5, (3, 3)))
     with FlopCounterMode(display=False) as counter:
-        product.linear(x, w, algebra=algebra)
+        product.linear(x, w, algebra=algebra, lowering=lowering)
     assert counter.get_total_flops() == 2 * algebra.multiplies * 7 * 3 * 5
     with FlopCounterMode(display=False) as counter:
-        product.conv(image, kernel, geometry=GEOMETRIES["plain"], algebra=algebra)
+        product.conv(image, kernel, geometry=GEOMETRIES["plain"], algebra=algebra, lowering=lowering)
     assert counter.get_total_flops() == 2 * algebra.multiplies * 2 * 16 * 3 * 5 * 9
 
 
-def test_large_layers_over_dual_and_cross_skip_their_zeros(monkeypatch):
-    from torch.utils.flop_counter import FlopCounterMode
+@over_all
+def test_the_reference_does_exactly_the_tables_multiplies(algebra):
+    assert_does_exactly_the_tables_multiplies(algebra, "reference")
 
+
+@pytest.mark.parametrize("algebra", [R, M2R, M3R, M4R, M2C, C, H, diagonal(4)], ids=str)
+def test_blocks_do_exactly_the_papers_multiplies(algebra):
+    assert_does_exactly_the_tables_multiplies(algebra, "blocks")
+
+
+def test_large_layers_over_dual_and_cross_skip_their_zeros(monkeypatch):
     for algebra, done in ((DUAL, 3), (CROSS, 7)):  # of 4 and of 9; the paper's cross product has 6
         for skip_from, expected in ((1, done), (10**9, algebra.dim**2)):
             monkeypatch.setattr(matrix_module, "SKIP_ZEROS_FROM", skip_from)

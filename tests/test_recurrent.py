@@ -3,11 +3,13 @@
 import pytest
 import torch
 from torch import nn
+from torch._dynamo.testing import CompileCounterWithBackend
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pack_sequence, pad_packed_sequence
 from torch.profiler import ProfilerActivity, profile
 
 import algebranets as an
 from algebranets import M2R, C, H, R, diagonal
+from algebranets.product.cells import MODES
 from conftest import ALGEBRAS
 
 F64 = torch.float64
@@ -60,10 +62,12 @@ def test_over_r_lstm_projections_are_torchs():
 
 
 @over_names
+@pytest.mark.parametrize("recurrent_bias", [True, False])
 @pytest.mark.parametrize("algebra", ALGEBRAS, ids=str)
-def test_a_layer_is_its_cell_step_by_step(name, algebra):
-    layer = getattr(an.nn, name)(2 * algebra.dim, 3 * algebra.dim, dtype=F64, algebra=algebra)
-    cell = getattr(an.nn, name + "Cell")(2 * algebra.dim, 3 * algebra.dim, dtype=F64, algebra=algebra)
+def test_a_layer_is_its_cell_step_by_step(name, recurrent_bias, algebra):
+    options = {"recurrent_bias": recurrent_bias, "dtype": F64, "algebra": algebra}
+    layer = getattr(an.nn, name)(2 * algebra.dim, 3 * algebra.dim, **options)
+    cell = getattr(an.nn, name + "Cell")(2 * algebra.dim, 3 * algebra.dim, **options)
     for parameter in layer.parameters():
         nn.init.normal_(parameter, std=0.5)  # biases as well: they differ between the copies of a block
     cell.load_state_dict({key.removesuffix("_l0"): value for key, value in layer.state_dict().items()})
@@ -92,6 +96,42 @@ def test_a_packed_sequence_gives_what_each_of_its_sequences_gives(name, algebra)
         torch.testing.assert_close(y[: len(sequence), n], alone)
         for a, b in zip(*((f if name == "LSTM" else (f,)) for f in (final, alone_final)), strict=True):
             torch.testing.assert_close(a[:, n], b)
+
+
+@over_names
+@over_some
+def test_without_a_recurrent_bias_a_layer_is_one_whose_recurrent_bias_is_zero(name, algebra):
+    sizes, options = (2 * algebra.dim, 3 * algebra.dim, 2), {"bidirectional": True, "dtype": F64, "algebra": algebra}
+    one, two = (getattr(an.nn, name)(*sizes, **options, recurrent_bias=wanted) for wanted in (False, True))
+    for parameter in one.parameters():
+        nn.init.normal_(parameter, std=0.5)
+    missing = two.load_state_dict(one.state_dict(), strict=False)  # its own biases start as zeros
+    assert not missing.unexpected_keys
+    assert missing.missing_keys == [key for key in two.state_dict() if key.startswith("bias_hh")]
+    packed = pack_sequence([torch.randn(n, 2 * algebra.dim, dtype=F64) for n in (4, 2, 2)])
+    for x in (torch.randn(4, 2, 2 * algebra.dim, dtype=F64), packed):
+        results = [flat(layer(x)) for layer in (one, two)]
+        for a, b in zip(*results, strict=True):
+            torch.testing.assert_close(a, b)
+        for result in results:
+            result[0].square().sum().backward()
+    for key, parameter in one.named_parameters():
+        torch.testing.assert_close(parameter.grad, two.get_parameter(key).grad)
+
+
+@over_names
+def test_biases_are_there_as_asked_for(name):
+    for suffix, made in (("_l0", getattr(an.nn, name)), ("", getattr(an.nn, name + "Cell"))):
+        for options, biases in (
+            ({}, ["bias_ih", "bias_hh"]),
+            ({"recurrent_bias": False}, ["bias_ih"]),
+            ({"bias": False}, []),
+            ({"bias": False, "recurrent_bias": False}, []),
+        ):
+            layer = made(8, 8, **options, algebra=M2R)
+            assert [key for key in layer.state_dict() if key.startswith("bias")] == [key + suffix for key in biases]
+            assert ("recurrent_bias=False" in repr(layer)) == ("recurrent_bias" in options)
+            assert layer(torch.randn(3, 8))[0] is not None
 
 
 @over_some
@@ -124,9 +164,97 @@ def test_layers_run_torchs_fused_kernel_not_a_loop_in_python(algebra):
     assert calls(3) == calls(30) == 1
 
 
+def test_without_a_recurrent_bias_no_units_hold_it():
+    def hidden_units(**options):
+        with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as run:
+            an.nn.GRU(8, 12, **options, algebra=M2R)(torch.randn(5, 3, 8))
+        (event,) = [e for e in run.key_averages(group_by_input_shape=True) if e.key == "aten::gru"]
+        return event.input_shapes[1][-1]
+
+    assert hidden_units() == 12 // 2 + 8
+    assert hidden_units(recurrent_bias=False) == hidden_units(bias=False) == 12 // 2
+
+
 def test_the_units_that_hold_biases_stay_out_of_outputs_and_states():
     layer = an.nn.GRU(8, 12, algebra=M2R)
     y, h = layer(torch.randn(5, 3, 8))
     assert y.shape == (5, 3, 12)
     assert h.shape == (1, 3, 12)
     assert layer(torch.randn(300, 1, 8))[0].abs().max() <= 1  # nothing drifts over many steps
+
+
+# torch.compile --------------------------------------------------------------------------------------------------------
+
+
+def assert_compiled_is_eager(compiled, layer, x):
+    """Outputs and gradients."""
+    results = []
+    for run in (compiled, layer):
+        outputs = [y for y in flat(run(x)) if y.is_floating_point()]
+        results.append([*outputs, *torch.autograd.grad(sum(y.square().sum() for y in outputs), layer.parameters())])
+    for a, b in zip(*results, strict=True):
+        torch.testing.assert_close(a, b)
+
+
+@over_names
+def test_a_graph_holds_one_operator_a_layer_and_serves_every_length(name):
+    torch._dynamo.reset()
+    layer = getattr(an.nn, name)(8, 12, algebra=M2R)
+    backend = CompileCounterWithBackend("aot_eager")
+    compiled = torch.compile(layer, fullgraph=True, backend=backend)
+    for steps in (3, 7, 40, 12):
+        assert_compiled_is_eager(compiled, layer, torch.randn(steps, 2, 8))
+    assert backend.frame_count == 2  # for the first length, and for any
+    for graph in backend.graphs:
+        assert sum("algebranets.recurrent" in str(node.target) for node in graph.graph.nodes) == 1
+    with torch.no_grad():
+        x = torch.randn(5, 2, 8)
+        for a, b in zip(flat(compiled(x)), flat(layer(x)), strict=True):
+            torch.testing.assert_close(a, b)
+
+
+@pytest.mark.parametrize("name", ["LSTM", "GRU"])
+def test_the_default_compiler_trains_a_layer(name):
+    torch._dynamo.reset()
+    layer = getattr(an.nn, name)(8, 12, bidirectional=True, algebra=M2R)
+    assert_compiled_is_eager(torch.compile(layer, fullgraph=True), layer, torch.randn(4, 3, 8))
+
+
+@over_names
+def test_compile_breaks_the_graph_of_a_packed_sequence_where_its_batch_size_is_read(name):
+    torch._dynamo.reset()
+    layer = getattr(an.nn, name)(8, 12, bidirectional=True, algebra=M2R)
+    backend = CompileCounterWithBackend("aot_eager")
+    compiled = torch.compile(layer, backend=backend)
+    assert_compiled_is_eager(compiled, layer, pack_sequence([torch.randn(n, 8) for n in (5, 3, 1)]))
+    assert sum("algebranets.recurrent" in str(n.target) for g in backend.graphs for n in g.graph.nodes) == 1
+
+
+@over_names
+def test_compiled_under_autocast_a_layer_runs_in_autocasts_precision(name):
+    torch._dynamo.reset()
+    layer = getattr(an.nn, name)(8, 12, algebra=M2R)
+    x = torch.randn(4, 3, 8)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        rough = flat(torch.compile(layer, fullgraph=True, backend="aot_eager")(x))
+    for a, b in zip(rough, flat(layer(x)), strict=True):
+        assert a.dtype == torch.bfloat16
+        torch.testing.assert_close(a.float(), b, atol=0.1, rtol=0.1)
+    rough[0].float().square().sum().backward()
+    assert all(p.grad.dtype == torch.float32 and torch.isfinite(p.grad).all() for p in layer.parameters())
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("steps", [1, 3])
+def test_the_operator_keeps_what_torch_asks_of_operators(mode, packed, steps):
+    """Outputs alias nothing; shapes and strides are those foretold; autograd goes through it, shapes open or not."""
+    gates, states = MODES[mode].num_gates, MODES[mode].num_states
+    x = torch.randn(*([steps] if packed else [steps, 1]), 3, requires_grad=True)
+    state = [torch.randn(2, 1, 4, requires_grad=True) for _ in range(states)]
+    weights = [torch.randn(gates * 4, *n, requires_grad=True) for n in ((3,), (4,), (), ()) * 2]
+    arguments = (mode, x, state, weights, True, torch.ones(steps, dtype=torch.int64) if packed else None)
+    torch.library.opcheck(torch.ops.algebranets.recurrent.default, arguments)
+    grads = [torch.randn(*x.shape[:-1], 8), *(torch.randn(2, 1, 4) for _ in range(states))]
+    checks = ("test_schema", "test_faketensor")
+    torch.library.opcheck(torch.ops.algebranets.recurrent_backward.default, (grads, *arguments), test_utils=checks)

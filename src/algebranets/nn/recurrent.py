@@ -1,6 +1,7 @@
 """Recurrent layers and cells over an algebra, with torch.nn's names, arguments and parameter names.
 
-Layers run through torch's fused kernels, one call per layer (see `product.blocks.recurrent`).
+Layers run through torch's fused kernels, one call per layer (see `product.blocks.recurrent`). ``recurrent_bias=False``
+leaves out ``bias_hh``: one bias a gate, as most papers write it, where torch has two.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ class _Recurrent(nn.Module):
         bidirectional: bool = False,
         *,
         proj_size: int = 0,
+        recurrent_bias: bool = True,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
         algebra: Algebra | str,
@@ -50,8 +52,8 @@ class _Recurrent(nn.Module):
             raise ValueError("proj_size is only for the LSTM.")
         self.algebra, self.lowering = algebras.get(algebra), lowering
         self.input_size, self.hidden_size, self.proj_size = input_size, hidden_size, proj_size
-        self.num_layers, self.bias, self.batch_first = num_layers, bias, batch_first
-        self.dropout, self.bidirectional = dropout, bidirectional
+        self.num_layers, self.bias, self.recurrent_bias = num_layers, bias, recurrent_bias
+        self.batch_first, self.dropout, self.bidirectional = batch_first, dropout, bidirectional
         num_in = product.whole_tuples(input_size, self.algebra, "input_size")
         num_hidden = product.whole_tuples(hidden_size, self.algebra, "hidden_size")
         num_out = product.whole_tuples(proj_size, self.algebra, "proj_size") if proj_size else num_hidden
@@ -63,7 +65,7 @@ class _Recurrent(nn.Module):
                     "weight_ih": product.weight_shape(self.algebra, num_hidden, below, stacks=gates),
                     "weight_hh": product.weight_shape(self.algebra, num_hidden, num_out, stacks=gates),
                     "bias_ih": (gates * hidden_size,) if bias else None,
-                    "bias_hh": (gates * hidden_size,) if bias else None,
+                    "bias_hh": (gates * hidden_size,) if bias and recurrent_bias else None,
                     "weight_hr": product.weight_shape(self.algebra, num_out, num_hidden) if proj_size else None,
                 }
                 for name, shape in shapes.items():
@@ -152,6 +154,7 @@ class _Recurrent(nn.Module):
         usual = {
             "num_layers": 1,
             "bias": True,
+            "recurrent_bias": True,
             "batch_first": False,
             "dropout": 0.0,
             "bidirectional": False,
@@ -225,20 +228,21 @@ class _Cell(nn.Module):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
         *,
+        recurrent_bias: bool = True,
         algebra: Algebra | str,
         lowering: product.Lowering = "auto",
     ) -> None:
         super().__init__()
         self.algebra, self.lowering = algebras.get(algebra), lowering
-        self.input_size, self.hidden_size = input_size, hidden_size
+        self.input_size, self.hidden_size, self.recurrent_bias = input_size, hidden_size, recurrent_bias
         num_in = product.whole_tuples(input_size, self.algebra, "input_size")
         num_hidden = product.whole_tuples(hidden_size, self.algebra, "hidden_size")
         gates = MODES[self.mode].num_gates
         for name, below in (("weight_ih", num_in), ("weight_hh", num_hidden)):
             shape = product.weight_shape(self.algebra, num_hidden, below, stacks=gates)
             self.register_parameter(name, nn.Parameter(torch.empty(shape, device=device, dtype=dtype)))
-        for name in ("bias_ih", "bias_hh"):
-            vector = nn.Parameter(torch.empty(gates * hidden_size, device=device, dtype=dtype)) if bias else None
+        for name, wanted in (("bias_ih", bias), ("bias_hh", bias and recurrent_bias)):
+            vector = nn.Parameter(torch.empty(gates * hidden_size, device=device, dtype=dtype)) if wanted else None
             self.register_parameter(name, vector)
         self.reset_parameters()
 
@@ -263,7 +267,8 @@ class _Cell(nn.Module):
         return product.step(self.mode, gates_x, gates_h, state)
 
     def extra_repr(self) -> str:
-        return f"{self.input_size}, {self.hidden_size}, bias={self.bias_ih is not None}, algebra={self.algebra.name}"
+        biases = f"bias={self.bias_ih is not None}" + ("" if self.recurrent_bias else ", recurrent_bias=False")
+        return f"{self.input_size}, {self.hidden_size}, {biases}, algebra={self.algebra.name}"
 
 
 class _OneStateCell(_Cell):

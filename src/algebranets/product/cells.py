@@ -10,7 +10,10 @@ from torch import Tensor
 
 
 class Direction(NamedTuple):
-    """The parameters of one direction of one layer: gates stacked along the first axis, in torch's order."""
+    """The parameters of one direction of one layer: gates stacked along the first axis, in torch's order.
+
+    Either bias may be missing, or both.
+    """
 
     w_ih: Tensor
     w_hh: Tensor

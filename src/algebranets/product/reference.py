@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
@@ -16,23 +19,17 @@ def linear(
     x: Float[Tensor, "*batch inp"], weight: Tensor, bias: Tensor | None, algebra: Algebra, stacks: int = 1
 ) -> Float[Tensor, "*batch out"]:
     """``y_o = sum_i w_oi . x_i``, products taken in ``algebra``."""
-    table = x.new_zeros(algebra.dim, algebra.dim, algebra.dim)
-    for i, j, k, c in algebra.terms:
-        table[i, j, k] = c
-    stacked = weight_tuples(weight, algebra, stacks=stacks).unflatten(1, (stacks, -1))
-    y = torch.einsum("ijk,isoc,...jc->...sko", table, stacked, tuples(x, algebra))
-    y = from_tuples(y, algebra).flatten(-2)
+    w, xs = weight_tuples(weight, algebra, stacks=stacks), tuples(x, algebra)
+    ys = _over_table(lambda i, j: F.linear(xs[..., j, :], w[i]).unflatten(-1, (stacks, -1)), algebra)
+    y = from_tuples(torch.stack(ys, dim=-2), algebra).flatten(-2)
     return y if bias is None else y + bias.to(y.dtype)
 
 
 def conv(x: Tensor, weight: Tensor, bias: Tensor | None, algebra: Algebra, geometry: Geometry) -> Tensor:
-    """The paper's example code: one real convolution for each entry of the table, summed."""
+    """The same for a convolution, transposed or not."""
     w, xs = weight_tuples(weight, algebra, geometry.transposed), tuples(x, algebra, dim=1)
-    ys: list[Tensor | int] = [0] * algebra.dim
-    for i, j, k, c in algebra.terms:
-        ys[k] = ys[k] + c * geometry.convolve(xs[:, j], w[i])
-    zero = 0 * geometry.convolve(xs[:, 0], w[0])
-    y = from_tuples(torch.stack([zero + y for y in ys], dim=1), algebra, dim=1)
+    ys = _over_table(lambda i, j: geometry.convolve(xs[:, j], w[i]), algebra)
+    y = from_tuples(torch.stack(ys, dim=1), algebra, dim=1)
     return y if bias is None else y + bias.to(y.dtype).unflatten(0, (-1, *[1] * geometry.num_axes))
 
 
@@ -46,16 +43,16 @@ def recurrent(
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
     """A loop over time, in which step t reads and changes the first ``batch_sizes[t]`` rows."""
     sizes = [x.shape[1]] * x.shape[0] if batch_sizes is None else batch_sizes.tolist()
-    chunks = x.reshape(-1, x.shape[-1]).split(sizes)
+    rows = x.reshape(-1, x.shape[-1])
     outputs, finals = [], []
     for d, weights in enumerate(directions):
         h = tuple(s[d] for s in state)
-        steps: list[Tensor] = [x] * len(chunks)
-        for t in reversed(range(len(chunks))) if d else range(len(chunks)):
+        gates_x = linear(rows, weights.w_ih, weights.b_ih, algebra, MODES[mode].num_gates).split(sizes)
+        steps: list[Tensor] = [x] * len(sizes)
+        for t in reversed(range(len(sizes))) if d else range(len(sizes)):
             size = sizes[t]
-            gates_x = linear(chunks[t], weights.w_ih, weights.b_ih, algebra, MODES[mode].num_gates)
             gates_h = linear(h[0][:size], weights.w_hh, weights.b_hh, algebra, MODES[mode].num_gates)
-            new = step(mode, gates_x, gates_h, tuple(s[:size] for s in h))
+            new = step(mode, gates_x[t], gates_h, tuple(s[:size] for s in h))
             if weights.w_hr is not None:
                 new = (linear(new[0], weights.w_hr, None, algebra), *new[1:])
             h = tuple(torch.cat([now, before[size:]]) for now, before in zip(new, h, strict=True))
@@ -64,3 +61,13 @@ def recurrent(
         finals.append(h)
     output = from_tuples(torch.cat(outputs, dim=-1), algebra).reshape(*x.shape[:-1], -1)
     return output, tuple(torch.stack(s) for s in zip(*finals, strict=True))
+
+
+def _over_table(times: Callable[[int, int], Tensor], algebra: Algebra) -> list[Tensor]:
+    """The paper's example code: one real product, w_i by x_j, for each entry of the table, summed by component."""
+    ys: dict[int, Tensor] = {}
+    for i, j, k, c in algebra.terms:
+        term = c * times(i, j)
+        ys[k] = ys[k] + term if k in ys else term
+    zero = torch.zeros_like(next(iter(ys.values())) if ys else times(0, 0))
+    return [ys.get(k, zero) for k in range(algebra.dim)]

@@ -7,24 +7,14 @@ update gate is held open, so that they keep their first value exactly.
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable
-from typing import Any
-
 import torch
 import torch.nn.functional as F
-from torch import _VF, Tensor
+from torch import Tensor
 
 from algebranets.algebra import Algebra, Block
+from algebranets.product.blocks.fused import run
 from algebranets.product.blocks.matrix import join, matrix, split
 from algebranets.product.cells import MODES, Direction
-
-_FUSED: dict[str, Callable[..., Any]] = {
-    "RNN_TANH": _VF.rnn_tanh,
-    "RNN_RELU": _VF.rnn_relu,
-    "GRU": _VF.gru,
-    "LSTM": _VF.lstm,
-}
 
 #: The one-hot features are padded to a multiple of this, which tensor cores want of every size.
 ALIGNMENT = 8
@@ -74,23 +64,20 @@ def _block(
     batch = state[0].shape[1]
     rows = x.reshape(*x.shape[:-2], x.shape[-2] * copies, x.shape[-1] // copies)
     folded = [s.reshape(s.shape[0], batch * copies, s.shape[2] // copies) for s in state]
-    has_bias = directions[0].b_ih is not None
+    has_hidden_bias = any(direction.b_hh is not None for direction in directions)
+    has_bias = has_hidden_bias or any(direction.b_ih is not None for direction in directions)
     hot = _round_up(copies) if has_bias and copies > 1 else 0
-    held = hot if mode == "GRU" else 0
+    held = hot if mode == "GRU" and has_hidden_bias else 0
     if hot:
         rows = torch.cat([rows, _one_hot(rows.shape[:-1], copies, hot, rows)], dim=-1)
     if held:
         folded = [torch.cat([s, _one_hot(s.shape[:-1], copies, held, s)], dim=-1) for s in folded]
     weights = []
     for direction in directions:
-        weights += _weights(mode, direction, algebra, block, offset, hot)
+        weights += _weights(mode, direction, algebra, block, offset, has_bias, hot, held)
     folded = [s.contiguous() for s in folded]  # cuDNN wants that
-    hx = tuple(folded) if mode == "LSTM" else folded[0]
-    options = (has_bias and not hot, 1, 0.0, torch.is_grad_enabled(), len(directions) == 2)
-    arguments: tuple[Any, ...] = (rows, hx, weights, *options, False)
-    if batch_sizes is not None:
-        arguments = (rows, batch_sizes * copies, hx, weights, *options)
-    output, *final = (_run_outside_graphs if torch.compiler.is_dynamo_compiling() else _run)(mode, arguments)
+    sizes = None if batch_sizes is None else batch_sizes * copies
+    output, *final = run(mode, rows, folded, weights, has_bias and not hot, sizes)
     output = output.unflatten(-1, (len(directions), -1))
     width = output.shape[-1] - held
     output = output[..., :width].unflatten(-1, (size, -1)).transpose(-3, -2)
@@ -98,48 +85,45 @@ def _block(
     return output, tuple(s[..., : s.shape[-1] - held].reshape(s.shape[0], batch, -1) for s in final)
 
 
-def _weights(mode: str, direction: Direction, algebra: Algebra, block: Block, offset: int, hot: int) -> list[Tensor]:
+def _weights(
+    mode: str,
+    direction: Direction,
+    algebra: Algebra,
+    block: Block,
+    offset: int,
+    has_bias: bool,
+    hot: int,
+    held: int,
+) -> list[Tensor]:
     """torch's flat weights of one direction, with the copies' biases in the columns of the one-hot features."""
     gates = MODES[mode].num_gates
     w_ih = matrix(direction.w_ih, algebra, block, stacks=gates)
     w_hh = matrix(direction.w_hh, algebra, block, stacks=gates)
     projection = [] if direction.w_hr is None else [matrix(direction.w_hr, algebra, block)]
-    if direction.b_ih is None or direction.b_hh is None:
+    if not has_bias:
         return [w_ih, w_hh, *projection]
-    biases = [
-        bias.unflatten(0, (gates, algebra.dim, -1))[:, offset : offset + block.dim]
-        .unflatten(1, (block.num_copies, block.size))
-        .flatten(2)  # (gate, copy, component and tuple)
-        for bias in (direction.b_ih, direction.b_hh)
-    ]
+
+    def by_copy(bias: Tensor | None) -> Tensor:
+        """(gate, copy, component and tuple); torch's kernels want both biases or none, so one alone is zeros."""
+        if bias is None:
+            return w_ih.new_zeros(gates, block.num_copies, w_ih.shape[0] // gates)
+        own = bias.unflatten(0, (gates, algebra.dim, -1))[:, offset : offset + block.dim]
+        return own.unflatten(1, (block.num_copies, block.size)).flatten(2)
+
+    biases = [by_copy(direction.b_ih), by_copy(direction.b_hh)]
     if not hot:
         return [w_ih, w_hh, *(bias.flatten() for bias in biases), *projection]
     columns_ih, columns_hh = (F.pad(bias.mT, (0, hot - block.num_copies)) for bias in biases)
-    if mode != "GRU":
+    if not held:
         columns = (columns_ih + columns_hh).flatten(0, 1)
         return [torch.cat([w_ih, columns], dim=1), w_hh, *projection]
     # Rows of the held units: nothing but an open update gate (torch's order is reset, update, new).
     wide_ih = torch.cat([w_ih.unflatten(0, (gates, -1)), columns_ih], dim=2)
     wide_hh = torch.cat([w_hh.unflatten(0, (gates, -1)), columns_hh], dim=2)
-    rows_ih = wide_ih.new_zeros(gates, hot, wide_ih.shape[2])
+    rows_ih = wide_ih.new_zeros(gates, held, wide_ih.shape[2])
     rows_ih[1, :, w_ih.shape[1] :] = OPEN
-    rows_hh = wide_hh.new_zeros(gates, hot, wide_hh.shape[2])
+    rows_hh = wide_hh.new_zeros(gates, held, wide_hh.shape[2])
     return [torch.cat([wide_ih, rows_ih], 1).flatten(0, 1), torch.cat([wide_hh, rows_hh], 1).flatten(0, 1)]
-
-
-def _run(mode: str, arguments: tuple[Any, ...]) -> tuple[Tensor, ...]:
-    """torch's fused kernel."""
-    if not arguments[0].is_cuda:
-        return _FUSED[mode](*arguments)
-    with warnings.catch_warnings():
-        # cuDNN wants all weights in one buffer and says so; ours are made anew in each forward, and it copies them.
-        warnings.filterwarnings("ignore", message="RNN module weights are not part of single contiguous chunk")
-        return _FUSED[mode](*arguments)
-
-
-def _run_outside_graphs(mode: str, arguments: tuple[Any, ...]) -> tuple[Tensor, ...]:
-    """The same, as a break in the graph that torch.compile traces: it does not take torch's own layers either."""
-    return torch.compiler.disable(_run)(mode, arguments)
 
 
 def _one_hot(rows: torch.Size, copies: int, width: int, like: Tensor) -> Tensor:
