@@ -33,7 +33,9 @@ class Example:
         return getattr(ann, self.name)(*sizes, *self.rest, **options, **factory, algebra=algebra)
 
     def make_real(self, **factory: Any) -> nn.Module:
-        return getattr(nn, self.name)(*self.sizes, *self.rest, **self.options, **factory)
+        """torch's layer of that name, without what only ours takes."""
+        options = {k: v for k, v in self.options.items() if k != "recurrent_bias"}
+        return getattr(nn, self.name)(*self.sizes, *self.rest, **options, **factory)
 
     def feed(self, algebra: Algebra, dtype: torch.dtype = torch.float32) -> list[Tensor]:
         return [
@@ -100,8 +102,11 @@ TWINS = [
     Example("TransformerDecoderLayer", FEED_FORWARD, (4,), ((5, 2, "4"), (3, 2, "4")), sized=("dim_feedforward",)),
 ]  # fmt: skip
 
-#: Layers of our own.
+#: Layers of our own, and torch's with what only ours take.
 OWN = [
+    Example("GRU", {"recurrent_bias": False, "bidirectional": True}, (3, 4), SEQUENCE),
+    Example("LSTM", {"recurrent_bias": False, "proj_size": 2}, (3, 4), SEQUENCE, sized=("proj_size",)),
+    Example("GRUCell", {"recurrent_bias": False}, (3, 4), ((2, "3"),)),
     Example("Lift", {"channels": 3}, (), ((2, 3),)),
     Example("Lift", {"channels": 3, "num_layers": 2, "hidden_channels": 5}, (), ((2, 3),)),
     Example("Lift1d", {"channels": 3}, (), ((2, 3, 5),)),
@@ -112,6 +117,8 @@ OWN = [
     Example("TupleGate", {}, (), ((2, "3"),)),
     Example("TupleGate", {"g": "determinant", "f": torch.sigmoid, "dim": 1}, (), ((2, "3", 2),)),
     Example("TupleDropout", {"p": 0.5, "dim": 1}, (), ((2, "3", 2),)),
+    Example("RelativeAttention", {"num_heads": 2}, (4,), ((2, 5, "4"), (7, "4"), ("4",), ("4",))),
+    Example("TupleLayerNorm", {}, (3,), ((2, "3"),)),
     Example("Whitening1d", {}, (3,), ((7, "3"),)),
     Example("Whitening2d", {}, (3,), ((4, "3", 3, 2),)),
     Example("Whitening2d", {"affine": False, "momentum": None}, (3,), ((4, "3", 3, 2),)),

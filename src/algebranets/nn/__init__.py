@@ -12,8 +12,9 @@ from algebranets.nn.conv import Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTra
 from algebranets.nn.dropout import TupleDropout
 from algebranets.nn.embedding import Embedding
 from algebranets.nn.linear import Linear
-from algebranets.nn.norm import Whitening1d, Whitening2d, Whitening3d
+from algebranets.nn.norm import TupleLayerNorm, Whitening1d, Whitening2d, Whitening3d
 from algebranets.nn.recurrent import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNCell
+from algebranets.nn.relative import RelativeAttention
 from algebranets.nn.transformer import TransformerDecoderLayer, TransformerEncoderLayer
 
 __all__ = [
@@ -36,10 +37,12 @@ __all__ = [
     "Linear",
     "MultiheadAttention",
     "RNNCell",
+    "RelativeAttention",
     "TransformerDecoderLayer",
     "TransformerEncoderLayer",
     "TupleDropout",
     "TupleGate",
+    "TupleLayerNorm",
     "TupleNorm",
     "Whitening1d",
     "Whitening2d",

@@ -63,12 +63,7 @@ class MultiheadAttention(nn.Module):
         self.algebra, self.lowering = algebras.get(algebra), lowering
         self.embed_dim, self.num_heads, self.dropout, self.batch_first = embed_dim, num_heads, dropout, batch_first
         self.kdim, self.vdim, self.add_zero_attn = kdim or embed_dim, vdim or embed_dim, add_zero_attn
-        num = product.whole_tuples(embed_dim, self.algebra, "embed_dim")
-        if num_heads < 1 or num % num_heads:
-            raise ValueError(
-                f"num_heads={num_heads} must divide the {num} {self.algebra.name} tuples of embed_dim={embed_dim}: "
-                "heads hold whole tuples."
-            )
+        num = num_heads * tuples_per_head(embed_dim, num_heads, self.algebra)
         factory: dict[str, Any] = {"device": device, "dtype": dtype}
         packed = self.kdim == self.vdim == embed_dim
         shapes: dict[str, tuple[int, ...] | None] = dict.fromkeys(
@@ -129,7 +124,7 @@ class MultiheadAttention(nn.Module):
         causal_only = is_causal and key_padding_mask is None and not need_weights and not extends
         mask = None if causal_only else self._mask(q, k.shape[1], attn_mask, key_padding_mask, is_causal)
         k, v, mask = self._extend(k, v, mask)
-        q, k, v = self._heads(q), self._heads(k), self._heads(v)
+        q, k, v = (split_heads(x, self.num_heads, self.algebra) for x in (q, k, v))
         weights = None
         if need_weights:
             scores = q @ k.mT / math.sqrt(q.shape[-1])
@@ -139,8 +134,7 @@ class MultiheadAttention(nn.Module):
         else:
             rate = self.dropout if self.training else 0.0
             y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=rate, is_causal=causal_only)
-        y = y.unflatten(-1, (self.algebra.dim, -1)).permute(0, 2, 3, 1, 4).flatten(2)
-        y = self.out_proj(y)
+        y = self.out_proj(join_heads(y, self.algebra))
         if weights is not None and average_attn_weights:
             weights = weights.mean(1)
         if not batched:
@@ -197,12 +191,31 @@ class MultiheadAttention(nn.Module):
             mask = None if mask is None else F.pad(mask, (0, 1))
         return k, v, mask
 
-    def _heads(self, x: Float[Tensor, "batch time embed"]) -> Float[Tensor, "batch heads time d"]:
-        """Heads take whole tuples: (component, head, tuple) becomes (head, component, tuple)."""
-        return x.unflatten(2, (self.algebra.dim, self.num_heads, -1)).permute(0, 3, 1, 2, 4).flatten(3)
-
     def extra_repr(self) -> str:
         return f"{self.embed_dim}, num_heads={self.num_heads}, algebra={self.algebra.name}"
+
+
+def tuples_per_head(embed_dim: int, num_heads: int, algebra: Algebra) -> int:
+    """How many tuples each head holds, if they are whole."""
+    num = product.whole_tuples(embed_dim, algebra, "embed_dim")
+    if num_heads < 1 or num % num_heads:
+        raise ValueError(
+            f"num_heads={num_heads} must divide the {num} {algebra.name} tuples of embed_dim={embed_dim}: "
+            "heads hold whole tuples."
+        )
+    return num // num_heads
+
+
+def split_heads(
+    x: Float[Tensor, "*batch time embed"], num_heads: int, algebra: Algebra
+) -> Float[Tensor, "*batch heads time d"]:
+    """Heads take whole tuples: (component, head, tuple) becomes (head, component, tuple)."""
+    return x.unflatten(-1, (algebra.dim, num_heads, -1)).movedim(-2, -4).flatten(-2)
+
+
+def join_heads(y: Float[Tensor, "*batch heads time d"], algebra: Algebra) -> Float[Tensor, "*batch time embed"]:
+    """The inverse of `split_heads`."""
+    return y.unflatten(-1, (algebra.dim, -1)).movedim(-4, -2).flatten(-3)
 
 
 def _additive(mask: Tensor, like: Tensor) -> Tensor:

@@ -1,0 +1,71 @@
+"""The paper's networks, each over any algebra; over R they are the ordinary ones.
+
+>>> import torch, algebranets as an
+>>> model = an.models.create("resnet18", algebra="M2R", width=0.5, num_classes=10)
+>>> model(torch.randn(2, 3, 32, 32)).shape
+torch.Size([2, 10])
+
+Sizes are in real numbers, as everywhere in the library; what ``width`` multiplies is rounded to whole tuples (see
+`models.kit`).
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from difflib import get_close_matches
+from typing import Any
+
+from torch import nn
+
+from algebranets.models.cifar_resnet import CifarResNet
+from algebranets.models.gru_lm import GRULanguageModel
+from algebranets.models.language import bits_per_character, generate, sample
+from algebranets.models.mobilenet import MobileNetV1
+from algebranets.models.resnet import ResNet, resnet18, resnet34, resnet50, resnet101
+from algebranets.models.transformer_xl import TransformerXL
+
+__all__ = [
+    "MODELS",
+    "CifarResNet",
+    "GRULanguageModel",
+    "MobileNetV1",
+    "ResNet",
+    "TransformerXL",
+    "bits_per_character",
+    "create",
+    "generate",
+    "sample",
+]
+
+#: Every model by the name `create` knows it by.
+MODELS: dict[str, Callable[..., nn.Module]] = {
+    "resnet18": resnet18,
+    "resnet34": resnet34,
+    "resnet50": resnet50,
+    "resnet101": resnet101,
+    "mobilenet_v1": MobileNetV1,
+    "cifar_resnet": CifarResNet,
+    "transformer_xl": TransformerXL,
+    "gru_lm": GRULanguageModel,
+}
+
+_TYPES: dict[str, tuple[type, ...]] = {"int": (int,), "float": (int, float), "bool": (bool,), "str": (str,)}
+
+
+def create(name: str, **options: Any) -> nn.Module:
+    """The model of this name; ``options`` are its constructor's arguments, ``algebra`` among them."""
+    if name not in MODELS:
+        near = get_close_matches(name, MODELS, n=1)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        raise ValueError(f"unknown model {name!r}.{hint} It must be one of {', '.join(MODELS)}.")
+    known = inspect.signature(MODELS[name]).parameters
+    for option in options:
+        if option not in known:
+            near = get_close_matches(option, known, n=1)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            raise ValueError(f"{name} has no option {option!r}.{hint} It takes {', '.join(known)}.")
+        annotation = str(known[option].annotation)
+        if annotation in _TYPES and not isinstance(options[option], _TYPES[annotation]):
+            raise ValueError(f"{name}'s {option} must be {annotation}; got {options[option]!r}.")
+    return MODELS[name](**options)

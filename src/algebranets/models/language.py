@@ -1,0 +1,135 @@
+"""What one does with a trained language model: measure it on a text, and let it write.
+
+Both models are called as ``logits, state = model(tokens, state)``; ``model.cache(state)`` is the state in which single
+tokens are decoded.
+"""
+
+from __future__ import annotations
+
+import codecs
+import math
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from algebranets.nn.mode import evaluating
+
+
+def generate(
+    model: nn.Module,
+    prompt: str,
+    num_tokens: int = 200,
+    *,
+    temperature: float = 1.0,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    seed: int | None = None,
+) -> Iterator[str]:
+    """Text that goes on behind ``prompt``, piece by piece as it is made: one piece a character.
+
+    The model's vocabulary must be bytes; they are decoded as UTF-8, and what is no UTF-8 comes out as the replacement
+    character.
+
+    >>> import algebranets as an
+    >>> model = an.models.create("gru_lm", algebra="C", hidden_size=16)
+    >>> for piece in an.models.generate(model, "AlgebraNets", num_tokens=5, top_k=20, seed=0):
+    ...     print(piece, end="", flush=True)  # doctest: +SKIP
+    """
+    tokens = torch.tensor([list(prompt.encode())], dtype=torch.long)
+    decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+    options = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
+    with closing(sample(model, tokens, num_tokens, **options)) as stream:  # type: ignore[arg-type, type-var]
+        for token in stream:
+            yield from decoder.decode(bytes([int(token)]))
+    yield from decoder.decode(b"", final=True)
+
+
+@torch.no_grad()
+def sample(
+    model: nn.Module,
+    tokens: Int[Tensor, "batch time"],
+    num_tokens: int,
+    *,
+    temperature: float = 1.0,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    seed: int | None = None,
+) -> Iterator[Int[Tensor, " batch"]]:
+    """The next tokens behind each row of ``tokens``, one a step.
+
+    ``temperature`` 0 takes the likeliest; ``top_k`` keeps that many candidates; ``top_p`` keeps the likeliest ones that
+    together have that probability. The same ``seed`` draws the same tokens.
+    """
+    _check_sampling(tokens, num_tokens, temperature, top_k, top_p)
+    device = next(model.parameters()).device
+    generator = torch.Generator(device)
+    generator.manual_seed(seed) if seed is not None else generator.seed()
+    with evaluating(model):
+        logits, state = model(tokens.to(device))
+        state = model.cache(state)  # type: ignore[operator]
+        for step in range(num_tokens):
+            choice = _draw(logits[:, -1], temperature, top_k, top_p, generator)
+            yield choice
+            if step + 1 < num_tokens:
+                logits, state = model(choice[:, None], state)
+
+
+@torch.no_grad()
+def bits_per_character(model: nn.Module, text: Int[Tensor, " time"], segment: int = 512, **options: Any) -> float:
+    """How many bits the model needs for each character of ``text`` but the first, its state carried from end to end.
+
+    ``options`` go to the model, such as ``window=4608`` for a Transformer-XL.
+    """
+    if text.dim() != 1 or len(text) < 2 or segment < 1:
+        raise ValueError(
+            "text must be one row of at least two tokens and segment at least 1; "
+            f"got shape {tuple(text.shape)} and segment={segment}."
+        )
+    device = next(model.parameters()).device
+    total, state = 0.0, None
+    with evaluating(model):
+        for begin in range(0, len(text) - 1, segment):
+            window = text[begin : begin + segment + 1].long().to(device)
+            logits, state = model(window[None, :-1], state, **options)
+            total += F.cross_entropy(logits[0].float(), window[1:], reduction="sum").item()
+    return total / (len(text) - 1) / math.log(2)
+
+
+def _draw(
+    logits: Float[Tensor, "batch vocab"],
+    temperature: float,
+    top_k: int | None,
+    top_p: float | None,
+    generator: torch.Generator,
+) -> Int[Tensor, " batch"]:
+    if temperature == 0:
+        return logits.argmax(-1)
+    logits, order = (logits.float() / temperature).sort(dim=-1, descending=True)
+    if top_k is not None:
+        logits[:, top_k:] = -math.inf
+    probabilities = logits.softmax(-1)
+    if top_p is not None:
+        before = probabilities.cumsum(-1) - probabilities
+        probabilities = probabilities.masked_fill(before >= top_p, 0)
+    place = torch.multinomial(probabilities, 1, generator=generator)
+    return order.gather(1, place)[:, 0]
+
+
+def _check_sampling(
+    tokens: Tensor, num_tokens: int, temperature: float, top_k: int | None, top_p: float | None
+) -> None:
+    if tokens.dim() != 2 or not tokens.shape[1]:
+        raise ValueError(f"the prompt must hold at least one token; got shape {tuple(tokens.shape)}.")
+    if num_tokens < 1:
+        raise ValueError(f"num_tokens must be at least 1; got {num_tokens}.")
+    if not 0 <= temperature < math.inf:
+        raise ValueError(f"temperature must be a number from 0 on; got {temperature}.")
+    if top_k is not None and top_k < 1:
+        raise ValueError(f"top_k must be at least 1; got {top_k}. None keeps every candidate.")
+    if top_p is not None and not 0 < top_p <= 1:
+        raise ValueError(f"top_p must lie between 0 and 1; got {top_p}. None keeps every candidate.")

@@ -1,0 +1,72 @@
+"""MobileNet-v1 over an algebra (Section 4.1): its depthwise convolutions are tuple-depthwise.
+
+A tuple-depthwise convolution multiplies one weight tuple into one input tuple at each place: the components mix, and a
+value loaded is multiplied more often than in the real network, where such layers are bound by memory.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from torch import Tensor, nn
+
+from algebranets import algebra as algebras
+from algebranets import product
+from algebranets.algebra import Algebra
+from algebranets.models.kit import ImageNetwork, Kit
+
+#: (channels out, stride) of the depthwise-separable blocks.
+BLOCKS = (
+    (64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2), *[(512, 1)] * 5, (1024, 2), (1024, 1),
+)  # fmt: skip
+
+
+class MobileNetV1(ImageNetwork):
+    """MobileNet-v1 over an algebra, with the usual width multiplier.
+
+    >>> import torch, algebranets as an
+    >>> model = an.models.create("mobilenet_v1", algebra=an.M2R, width=0.5, num_classes=10)
+    >>> model(torch.randn(2, 3, 64, 64)).shape
+    torch.Size([2, 10])
+    """
+
+    def __init__(
+        self,
+        *,
+        algebra: Algebra | str,
+        width: float = 1.0,
+        num_classes: int = 1000,
+        in_channels: int = 3,
+        activation: str = "relu",
+        norm: str = "batch",
+        lowering: product.Lowering = "auto",
+    ) -> None:
+        kit = Kit(algebras.get(algebra), width, activation, norm, lowering)
+        super().__init__(kit, in_channels)
+        channels = kit.channels(32)
+        self.stem = nn.Sequential(
+            kit.conv(in_channels * kit.algebra.dim, channels, 3, stride=2), kit.norm(channels), kit.act()
+        )
+        blocks = []
+        for out, stride in BLOCKS:
+            blocks.append(_separable(kit, channels, kit.channels(out), stride))
+            channels = kit.channels(out)
+        self.blocks = nn.Sequential(*blocks)
+        self.fc = kit.head(channels, num_classes)
+
+    def features(self, x: Tensor) -> Tensor:
+        return self.blocks(self.stem(x))
+
+
+def _separable(kit: Kit, inp: int, out: int, stride: int) -> nn.Sequential:
+    """Each tuple by itself over its neighbourhood, then all tuples at each place."""
+    return nn.Sequential(
+        OrderedDict(
+            depthwise=kit.conv(inp, inp, 3, stride, groups=inp // kit.algebra.dim),
+            norm1=kit.norm(inp),
+            act1=kit.act(),
+            pointwise=kit.conv(inp, out, 1),
+            norm2=kit.norm(out),
+            act2=kit.act(),
+        )
+    )

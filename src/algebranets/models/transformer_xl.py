@@ -1,0 +1,178 @@
+"""Transformer-XL over an algebra (Section 4.3): segments with memory, relative positions, a real attention matrix.
+
+Every linear layer inside is over the algebra. Embeddings are ordinary ones whose vectors are read as tuples, tied to
+the real readout; u and v are shared by all layers; layer norms stand behind the residual additions.
+
+Shapes: B batch, T time, P positions in memory, E = d_model, V characters.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from algebranets import algebra as algebras
+from algebranets import product
+from algebranets.algebra import Algebra
+from algebranets.nn import Embedding, Linear, RelativeAttention
+from algebranets.nn.relative import KeyValueCache, flexes, sinusoids, window_mask
+
+#: For each layer the inputs of the last positions, or a cache of the keys and values made of them.
+Memory = Sequence[Tensor] | Sequence[KeyValueCache]
+
+
+class TransformerXLLayer(nn.Module):
+    """Attention over the window, then a feed-forward network, each added to its input and normalised."""
+
+    def __init__(
+        self,
+        d_model: int,
+        num_heads: int,
+        ff_size: int,
+        dropout: float,
+        algebra: Algebra,
+        lowering: product.Lowering,
+        **attention: Any,
+    ) -> None:
+        super().__init__()
+        self.attention = RelativeAttention(d_model, num_heads, algebra=algebra, lowering=lowering, **attention)
+        self.norm1, self.norm2 = nn.LayerNorm(d_model), nn.LayerNorm(d_model)
+        self.linear1 = Linear(d_model, ff_size, algebra=algebra, lowering=lowering)
+        self.linear2 = Linear(ff_size, d_model, algebra=algebra, lowering=lowering)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor, *attention: Any) -> Tensor:
+        x = self.norm1(x + self.dropout(self.attention(x, *attention)))
+        y = self.linear2(self.dropout(torch.relu(self.linear1(x))))
+        return self.norm2(x + self.dropout(y))
+
+
+class TransformerXL(nn.Module):
+    """A Transformer-XL character model over an algebra.
+
+    Each position sees itself and ``window`` positions before it, in every layer: so the memory of a segment is exactly
+    what recomputing the longer context would give, however a text is cut (only gradients stop at the cut), and one
+    token at a time gives the same again. ``forward(..., window=4608)`` looks further back than training did.
+
+    >>> import torch, algebranets as an
+    >>> model = an.models.create("transformer_xl", algebra="M2R", num_layers=2, d_model=64, ff_size=128, window=16)
+    >>> logits, memory = model(torch.randint(256, (2, 10)))
+    >>> logits, memory = model(torch.randint(256, (2, 10)), memory)
+    >>> logits.shape, memory[0].shape
+    (torch.Size([2, 10, 256]), torch.Size([2, 16, 64]))
+    """
+
+    def __init__(
+        self,
+        *,
+        algebra: Algebra | str,
+        num_layers: int = 24,
+        d_model: int = 512,
+        num_heads: int = 4,
+        ff_size: int = 1536,
+        vocab_size: int = 256,
+        window: int = 1536,
+        dropout: float = 0.0,
+        attention_kernel: str = "auto",
+        recompute_attention: bool = True,
+        lowering: product.Lowering = "auto",
+    ) -> None:
+        super().__init__()
+        self.algebra = algebras.get(algebra)
+        _check_sizes(num_layers, d_model, num_heads, ff_size, window, self.algebra)
+        self.d_model, self.num_heads, self.ff_size, self.window = d_model, num_heads, ff_size, window
+        self.attention_kernel = attention_kernel
+        self.embedding = Embedding(vocab_size, d_model, algebra=self.algebra)
+        nn.init.normal_(self.embedding.weight, std=d_model**-0.5)
+        self.dropout = nn.Dropout(dropout)
+        self.u, self.v = (nn.Parameter(torch.zeros(d_model)) for _ in range(2))
+        attention: dict[str, Any] = {"kernel": attention_kernel, "recompute": recompute_attention}
+        self.layers = nn.ModuleList(
+            TransformerXLLayer(d_model, num_heads, ff_size, dropout, self.algebra, lowering, **attention)
+            for _ in range(num_layers)
+        )
+        self.readout = nn.Linear(d_model, vocab_size, bias=False)
+        self.readout.weight = self.embedding.weight
+
+    def forward(
+        self, tokens: Int[Tensor, "batch time"], memory: Memory | None = None, window: int | None = None
+    ) -> tuple[Float[Tensor, "batch time vocab"], Memory]:
+        """Logits, and the memory for the next segment (or, given a cache and one token a row, the same cache)."""
+        x = self.dropout(self.embedding(tokens) * math.sqrt(self.d_model))
+        window = self._checked_window(window)
+        positions = sinusoids(window + 1, self.d_model, x.device)
+        memory = memory or self._no_memory(len(tokens))
+        caches = [state for state in memory if isinstance(state, KeyValueCache)]
+        if caches:
+            for layer, cache in zip(self.layers, caches, strict=True):
+                x = layer(x, positions, self.u, self.v, cache)
+            return self.readout(x), caches
+        befores = [state[:, -window:].to(x.dtype) for state in memory if isinstance(state, Tensor)]
+        past, time = befores[0].shape[1], tokens.shape[1]
+        mask = None
+        if flexes(self.attention_kernel, x):
+            mask = window_mask(time, past, min(window + 1, past + time), x.device)
+        following = []
+        for layer, before in zip(self.layers, befores, strict=True):
+            following.append(torch.cat([before, x.detach()], dim=1)[:, -window:])
+            x = layer(x, positions, self.u, self.v, before, mask)
+        return self.readout(self.dropout(x)), following
+
+    @torch.no_grad()
+    def cache(
+        self, memory: Sequence[Tensor] | None = None, window: int | None = None, batch_size: int = 1
+    ) -> list[KeyValueCache]:
+        """What to hand `forward` as memory to go on one token at a time: keys and values, each computed once."""
+        window = self._checked_window(window)
+        positions = sinusoids(window + 1, self.d_model, self.u.device)
+        caches = []
+        for layer, state in zip(self.layers, memory or self._no_memory(batch_size), strict=True):
+            assert isinstance(layer, TransformerXLLayer)
+            caches.append(layer.attention.cache(state[:, -window:], positions))
+        return caches
+
+    def _checked_window(self, window: int | None) -> int:
+        if window is not None and window < 1:
+            raise ValueError(f"window must be at least 1; got {window}. None is the model's own, {self.window}.")
+        return window or self.window
+
+    def _no_memory(self, batch_size: int) -> list[Tensor]:
+        return [self.u.new_zeros(batch_size, 0, self.d_model)] * len(self.layers)
+
+    def example_inputs(self) -> tuple[Tensor, list[KeyValueCache]]:
+        """One token that sees a full window, as `account` wants it."""
+        full = [self.u.new_zeros(1, self.window, self.d_model)] * len(self.layers)
+        return torch.zeros(1, 1, dtype=torch.long, device=self.u.device), self.cache(full)
+
+    def paper_operations(self, tokens: Tensor, memory: Memory | None = None) -> float | None:
+        """Multiply-adds of single tokens as the paper's Enwik8 table counts them (it counts nothing else).
+
+        The output and position projections are left out; the embedding is counted as a product with a one-hot vector;
+        scaling the scores is counted; a token sees ``window`` positions in all.
+        """
+        if memory is None or not isinstance(memory[0], KeyValueCache):
+            return None
+        per_weight = self.algebra.multiplies / self.algebra.dim**2
+        weights = 3 * self.d_model**2 + 2 * self.d_model * self.ff_size
+        window = memory[0].window
+        layer = per_weight * weights + 3 * self.d_model * window + self.num_heads * window
+        return tokens.numel() * (len(self.layers) * layer + 2 * self.embedding.weight.numel())
+
+
+def _check_sizes(num_layers: int, d_model: int, num_heads: int, ff_size: int, window: int, algebra: Algebra) -> None:
+    for name, value in (("num_layers", num_layers), ("num_heads", num_heads), ("window", window)):
+        if value < 1:
+            raise ValueError(f"{name} must be at least 1; got {value}.")
+    product.whole_tuples(ff_size, algebra, "ff_size")
+    unit = num_heads * algebra.dim
+    if d_model < 1 or d_model % unit:
+        nearest = max(1, math.floor(d_model / unit + 0.5)) * unit
+        raise ValueError(
+            f"d_model={d_model} does not give {num_heads} heads whole {algebra.name} tuples: it must be a multiple of "
+            f"{unit}; the nearest that works is {nearest}."
+        )

@@ -1,0 +1,243 @@
+"""Attention over a sliding window with Transformer-XL's relative positions, over an algebra.
+
+Shapes: B batch, T queries, P positions in memory, S = P + T keys, h heads, d = A * tuples per head, D distances
+(distance 0 is the query's own position).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from algebranets import algebra as algebras
+from algebranets import product
+from algebranets.algebra import Algebra
+from algebranets.nn.attention import join_heads, split_heads, tuples_per_head
+from algebranets.nn.linear import Linear
+
+if TYPE_CHECKING:
+    from torch.nn.attention.flex_attention import BlockMask
+else:
+    BlockMask = Any  # importing it takes half a second
+
+KERNELS = ("auto", "sdpa", "flex")
+
+
+@dataclass
+class KeyValueCache:
+    """Keys and values of the last positions, a ring that `RelativeAttention` writes into, one token a call.
+
+    Position p lies in slot p mod S. No shape ever changes, so a step can be captured as a graph.
+    """
+
+    keys: Float[Tensor, "batch heads slots d"]
+    values: Float[Tensor, "batch heads slots d"]
+    #: The projected position vector of each distance, 0 first.
+    distances: Float[Tensor, "heads slots d"]
+    #: How many positions there have been.
+    position: Int[Tensor, ""]
+
+    @property
+    def window(self) -> int:
+        """How many positions before its own a token sees."""
+        return self.keys.shape[2] - 1
+
+
+class RelativeAttention(nn.Module):
+    """Causal multi-head attention with Transformer-XL's relative positions, over an algebra.
+
+    The score of query i and key j is ``((q_i + u) k_j + (q_i + v) r_(i-j)) / sqrt(d)``, real inner products of
+    flattened tuples; r projects a position vector for each distance. A query sees its own position and as many before
+    it as ``positions`` has further distances, those in ``memory`` included. There are no biases; u and v, which
+    Transformer-XL shares between layers, are the caller's.
+
+    >>> import torch, algebranets as an
+    >>> attention = an.nn.RelativeAttention(64, num_heads=4, algebra=an.M2R)
+    >>> x, u, v = torch.randn(2, 5, 64), torch.zeros(64), torch.zeros(64)
+    >>> attention(x, sinusoids(8, 64), u, v, memory=torch.randn(2, 7, 64)).shape
+    torch.Size([2, 5, 64])
+
+    While gradients are recorded, nothing of size T x S is kept: it is computed again in the backward.
+    ``recompute=False`` keeps it, which is faster and takes B h T D numbers more. ``kernel`` is "sdpa" (torch's
+    scaled_dot_product_attention with the relative term as its mask), "flex" (FlexAttention) or "auto".
+    """
+
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+        *,
+        algebra: Algebra | str,
+        lowering: product.Lowering = "auto",
+        kernel: str = "auto",
+        recompute: bool = True,
+    ) -> None:
+        super().__init__()
+        if kernel not in KERNELS:
+            raise ValueError(f"kernel must be one of {', '.join(KERNELS)}; got {kernel!r}.")
+        self.algebra = algebras.get(algebra)
+        self.embed_dim, self.num_heads, self.kernel, self.recompute = embed_dim, num_heads, kernel, recompute
+        tuples_per_head(embed_dim, num_heads, self.algebra)
+        options: dict[str, Any] = {"device": device, "dtype": dtype, "algebra": self.algebra, "lowering": lowering}
+        self.q_proj, self.k_proj, self.v_proj, self.r_proj, self.out_proj = (
+            Linear(embed_dim, embed_dim, bias=False, **options) for _ in range(5)
+        )
+
+    def forward(
+        self,
+        x: Float[Tensor, "batch time embed"],
+        positions: Float[Tensor, "dist embed"],
+        u: Float[Tensor, " embed"],
+        v: Float[Tensor, " embed"],
+        memory: Float[Tensor, "batch past embed"] | KeyValueCache | None = None,
+        mask: BlockMask | None = None,
+    ) -> Float[Tensor, "batch time embed"]:
+        """Attend from ``x`` to ``x`` and to what came before it.
+
+        ``memory`` holds the inputs of earlier positions, or a cache of their keys and values; the cache takes one token
+        at a time and knows its distances. ``mask`` may hand in `window_mask`, made once for all layers.
+        """
+        queries = self._heads(self.q_proj(x))
+        content_bias, position_bias = (self._heads(bias[None].to(queries.dtype)) for bias in (u, v))
+        if isinstance(memory, KeyValueCache):
+            y = self._step(queries, x, content_bias, position_bias, memory)
+            return self.out_proj(join_heads(y, self.algebra))
+        past = 0 if memory is None else _checked_past(memory, positions)
+        context = x if memory is None else torch.cat([memory.to(x.dtype), x], dim=1)
+        keys, values = self._heads(self.k_proj(context)), self._heads(self.v_proj(context))
+        distances = self._heads(self.r_proj(positions[: context.shape[1]].to(x.dtype)))
+        attend = _attend_by_sdpa
+        if flexes(self.kernel, queries):
+            mask = mask or window_mask(x.shape[1], past, distances.shape[1], x.device)
+            attend = partial(_attend_by_flex, mask=mask)
+        arguments = (queries, keys, values, distances, content_bias, position_bias)
+        if self.recompute and torch.is_grad_enabled():
+            y = checkpoint(attend, *arguments, use_reentrant=False, preserve_rng_state=False)
+        else:
+            y = attend(*arguments)
+        return self.out_proj(join_heads(y, self.algebra))
+
+    def cache(
+        self, memory: Float[Tensor, "batch past embed"], positions: Float[Tensor, "slots embed"]
+    ) -> KeyValueCache:
+        """The cache with which single tokens go on behind ``memory`` (the inputs of the last positions)."""
+        keys, values = self._heads(self.k_proj(memory)), self._heads(self.v_proj(memory))
+        past, slots = _checked_past(memory, positions), len(positions)
+        room = (0, 0, 0, slots - past)
+        distances = self._heads(self.r_proj(positions.to(memory.dtype)))
+        position = torch.full((), past, dtype=torch.long, device=memory.device)
+        return KeyValueCache(F.pad(keys, room), F.pad(values, room), distances, position)
+
+    def _step(
+        self, query: Tensor, x: Tensor, content_bias: Tensor, position_bias: Tensor, cache: KeyValueCache
+    ) -> Tensor:
+        """One token: its key and value take the place of those that leave the window."""
+        if x.shape[1] != 1:
+            raise ValueError(f"with a cache, x must hold one position; got {x.shape[1]}.")
+        slots = cache.window + 1
+        slot = (cache.position % slots)[None]
+        cache.keys.index_copy_(2, slot, self._heads(self.k_proj(x)).to(cache.keys.dtype))
+        cache.values.index_copy_(2, slot, self._heads(self.v_proj(x)).to(cache.values.dtype))
+        distance = (cache.position - torch.arange(slots, device=x.device)) % slots
+        scores = ((query + position_bias) @ cache.distances.mT).index_select(-1, distance) / math.sqrt(query.shape[-1])
+        bias = scores.masked_fill(distance > cache.position, -math.inf)
+        cache.position += 1
+        return F.scaled_dot_product_attention(query + content_bias, cache.keys, cache.values, attn_mask=bias)
+
+    def _heads(self, x: Float[Tensor, "*batch time embed"]) -> Float[Tensor, "*batch heads time d"]:
+        return split_heads(x, self.num_heads, self.algebra)
+
+    def extra_repr(self) -> str:
+        return f"{self.embed_dim}, num_heads={self.num_heads}, algebra={self.algebra.name}"
+
+
+def _checked_past(memory: Tensor, positions: Tensor) -> int:
+    """How many positions are in memory, if each of them has a distance."""
+    past = memory.shape[1]
+    if past >= len(positions):
+        raise ValueError(
+            f"memory must hold fewer positions than there are distances, {len(positions)}; got {past}. "
+            "Keep the last ones only."
+        )
+    return past
+
+
+def sinusoids(num_distances: int, dim: int, device: torch.device | str | None = None) -> Float[Tensor, "dist dim"]:
+    """Transformer-XL's position vectors of the distances 0, 1, ...: sines, then cosines, of falling frequencies."""
+    frequencies = 10000 ** -(torch.arange(0, dim, 2, device=device) / dim)
+    angles = torch.arange(num_distances, device=device)[:, None] * frequencies
+    return torch.cat([angles.sin(), angles.cos()], dim=1)[:, :dim]
+
+
+def flexes(kernel: str, x: Tensor) -> bool:
+    """Whether FlexAttention is what these features go through: with "auto" in training, on a GPU.
+
+    There it is the faster one (`algebranets bench attention`); on a CPU it has no backward.
+    """
+    if kernel == "auto":
+        return torch.is_grad_enabled() and x.is_cuda and x.dtype != torch.float64
+    return kernel == "flex"
+
+
+def window_mask(time: int, past: int, num_distances: int, device: torch.device) -> BlockMask:
+    """Which blocks of (query, key) FlexAttention computes: those within the window."""
+    from torch.nn.attention.flex_attention import create_block_mask
+
+    def within(_b: Tensor, _h: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        distance = query + past - key
+        return (distance >= 0) & (distance < num_distances)
+
+    return create_block_mask(within, None, None, time, past + time, device=str(device))
+
+
+def _attend_by_sdpa(
+    q: Float[Tensor, "batch heads time d"],
+    k: Float[Tensor, "batch heads keys d"],
+    v: Float[Tensor, "batch heads keys d"],
+    r: Float[Tensor, "heads dist d"],
+    content_bias: Float[Tensor, "heads 1 d"],
+    position_bias: Float[Tensor, "heads 1 d"],
+) -> Float[Tensor, "batch heads time d"]:
+    """torch's scaled_dot_product_attention, the relative term its additive mask."""
+    time, keys, reach = q.shape[2], k.shape[2], r.shape[1]
+    scores = (q + position_bias) @ r.flip(1).mT / math.sqrt(q.shape[-1])  # farthest distance first
+    # Row i belongs i places further right. A row that is T longer, read as one that is T - 1 longer, moves by one place
+    # a row; what was added is -inf, which is the mask of the window.
+    wide = time + reach - 1
+    bias = F.pad(scores, (0, time), value=-math.inf).flatten(2)[..., : time * wide].unflatten(2, (time, wide))
+    return F.scaled_dot_product_attention(q + content_bias, k, v, attn_mask=bias[..., wide - keys :])
+
+
+def _attend_by_flex(
+    q: Tensor, k: Tensor, v: Tensor, r: Tensor, content_bias: Tensor, position_bias: Tensor, mask: BlockMask
+) -> Tensor:
+    """The same through FlexAttention, which skips what lies outside the window and reads the relative term in place."""
+    past, reach = k.shape[2] - q.shape[2], r.shape[1]
+    scores = (q + position_bias) @ r.mT / math.sqrt(q.shape[-1])  # nearest distance first
+
+    def add_position(score: Tensor, b: Tensor, h: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        return score + scores[b, h, query, torch.clamp(query + past - key, 0, reach - 1)]
+
+    return _flex_attention()(q + content_bias, k, v, score_mod=add_position, block_mask=mask)
+
+
+def _flex_attention() -> Any:
+    from torch.nn.attention.flex_attention import flex_attention
+
+    return flex_attention if torch.compiler.is_compiling() else _compiled(flex_attention)
+
+
+@cache
+def _compiled(function: Any) -> Any:
+    """Without a compiler around it, FlexAttention would be no kernel but its definition."""
+    return torch.compile(function)

@@ -1,0 +1,278 @@
+"""The image networks, and what holds of every model over every algebra."""
+
+import copy
+import math
+import subprocess
+import sys
+
+import pytest
+import torch
+import torchvision
+from torch import nn
+
+import algebranets as an
+from algebranets import M2R, C, H, R
+from algebranets.algebra import CATALOGUE, get
+from algebranets.models.cifar_resnet import Transition
+from algebranets.models.kit import Kit
+from algebranets.models.resnet import BasicBlock, Bottleneck, ResNet
+
+over_catalogue = pytest.mark.parametrize("algebra", CATALOGUE.values(), ids=str)
+over_models = pytest.mark.parametrize("name", an.models.MODELS)
+#: One of each kind of block: the others are the same classes in other numbers.
+over_kinds = pytest.mark.parametrize("name", [n for n in an.models.MODELS if n not in ("resnet34", "resnet101")])
+
+
+def small(name, algebra, **options):
+    """A small model of each kind, and an input of odd sizes."""
+    dim = get(algebra).dim
+    image = torch.randn(3, 3, 37, 29)
+    text = torch.randint(7, (3, 5))
+    sizes, x = {
+        "mobilenet_v1": ({"width": 0.5, "num_classes": 3}, image),
+        "cifar_resnet": ({"width": 0.5, "num_classes": 3, "num_blocks": 2}, image),
+        "transformer_xl": ({"num_layers": 2, "d_model": 6 * dim, "num_heads": 2, "ff_size": 5 * dim, "vocab_size": 7,
+                            "window": 3}, text),
+        "gru_lm": ({"hidden_size": 3 * dim, "num_readouts": 2, "vocab_size": 7}, text),
+    }.get(name, ({"width": 0.125, "num_classes": 3}, image))  # fmt: skip
+    return an.models.create(name, algebra=algebra, **{**sizes, **options}), x
+
+
+def logits_of(result):
+    return result[0] if isinstance(result, tuple) else result
+
+
+def gradients(model):
+    return [p.grad for p in model.parameters()]
+
+
+# Every model over every algebra ---------------------------------------------------------------------------------------
+
+
+@over_catalogue
+@over_models
+def test_every_model_over_every_algebra_runs_and_learns(name, algebra):
+    model, x = small(name, algebra)
+    logits = logits_of(model(x))
+    assert logits.shape == ((3, 5, 7) if x.dim() == 2 else (3, 3))
+    assert torch.isfinite(logits).all()
+    (logits * torch.randn_like(logits)).sum().backward()
+    for key, parameter in model.named_parameters():
+        assert parameter.grad is not None, key
+        assert torch.isfinite(parameter.grad).all(), key
+        assert parameter.grad.any() or (algebra.unit is None and "bias" in key), key
+
+
+@over_catalogue
+@over_models
+def test_a_state_dict_carries_the_whole_model(name, algebra):
+    model, x = small(name, algebra)
+    twin, _ = small(name, algebra)
+    model(x)  # moves the statistics
+    twin.load_state_dict(model.state_dict())
+    model.eval(), twin.eval()
+    torch.testing.assert_close(logits_of(twin(x)), logits_of(model(x)), rtol=0, atol=0)
+
+
+@over_catalogue
+@over_kinds
+def test_every_model_compiles_without_graph_breaks(name, algebra):
+    """Tracing takes seconds, so stages have one block here; one model is traced in full below."""
+    if name.startswith("resnet"):
+        block = BasicBlock if name == "resnet18" else Bottleneck
+        model, x = ResNet(block, (1, 1, 1, 1), algebra=algebra, width=0.125, num_classes=3), torch.randn(3, 3, 37, 29)
+    else:
+        model, x = small(name, algebra, **({"num_blocks": 1} if name == "cifar_resnet" else {}))
+    assert_compiles(model, x, "eager")
+
+
+def test_a_whole_resnet50_compiles_without_graph_breaks():
+    assert_compiles(*small("resnet50", M2R), "aot_eager")
+
+
+def assert_compiles(model, x, backend):
+    torch._dynamo.reset()
+    twin = copy.deepcopy(model)
+    logits, expected = logits_of(torch.compile(model, fullgraph=True, backend=backend)(x)), logits_of(twin(x))
+    torch.testing.assert_close(logits, expected, atol=1e-5, rtol=1e-4)
+    logits.square().sum().backward()
+    expected.square().sum().backward()
+    for (key, p), q in zip(model.named_parameters(), twin.parameters(), strict=True):
+        torch.testing.assert_close(p.grad, q.grad, atol=1e-3, rtol=1e-3, msg=lambda m, key=key: f"{key}: {m}")
+
+
+def test_a_model_compiles_in_a_fresh_process():
+    """What an algebra derives when it is first asked must not have to be derived while a graph is traced."""
+    code = (
+        "import torch, algebranets as an\n"
+        "model = an.models.create('cifar_resnet', algebra='C', width=0.25, num_blocks=1)\n"
+        "torch.compile(model, fullgraph=True, backend='eager')(torch.randn(2, 3, 8, 8))"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@over_kinds
+def test_the_lowerings_of_a_model_agree(name):
+    model, x = small(name, "H")
+    other, _ = small(name, "H", lowering="reference")
+    other.load_state_dict(model.state_dict())
+    model.double().eval(), other.double().eval()
+    x = x.double() if x.is_floating_point() else x
+    torch.testing.assert_close(logits_of(model(x)), logits_of(other(x)))
+
+
+@over_models
+def test_a_model_can_be_built_and_run_without_memory(name):
+    with torch.device("meta"):
+        model, x = small(name, "M2R")
+        assert logits_of(model(x)).is_meta
+    assert all(p.is_meta for p in model.parameters())
+
+
+# The real ones are the ordinary ones ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["resnet18", "resnet34", "resnet50", "resnet101"])
+def test_the_real_resnet_loads_torchvisions_state_dict_and_gives_its_logits(name):
+    theirs = getattr(torchvision.models, name)(num_classes=10)
+    for module in theirs.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            nn.init.uniform_(module.running_mean), nn.init.uniform_(module.running_var, 0.5, 2)
+    ours = an.models.create(name, algebra="R", num_classes=10)
+    ours.load_state_dict(theirs.state_dict())
+    x = torch.randn(2, 3, 65, 71)
+    torch.testing.assert_close(ours.eval()(x), theirs.eval()(x))
+
+
+def test_the_real_mobilenet_is_the_plain_one():
+    def conv(inp, out, kernel, stride=1, groups=1):
+        return [nn.Conv2d(inp, out, kernel, stride, kernel // 2, groups=groups, bias=False), nn.BatchNorm2d(out),
+                nn.ReLU()]  # fmt: skip
+
+    layers, channels = conv(3, 32, 3, 2), 32
+    for out, stride in [
+        (64, 1),
+        (128, 2),
+        (128, 1),
+        (256, 2),
+        (256, 1),
+        (512, 2),
+        *[(512, 1)] * 5,
+        (1024, 2),
+        (1024, 1),
+    ]:
+        layers += [*conv(channels, channels, 3, stride, channels), *conv(channels, out, 1)]
+        channels = out
+    plain = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(1024, 10))
+    ours = an.models.create("mobilenet_v1", algebra="R", num_classes=10)
+    plain.load_state_dict(dict(zip(plain.state_dict(), ours.state_dict().values(), strict=True)))
+    x = torch.randn(2, 3, 64, 48)
+    torch.testing.assert_close(ours(x), plain(x), atol=1e-5, rtol=1e-4)
+
+
+def test_the_cifar_network_is_the_one_of_gaudet_and_maida():
+    model = an.models.create("cifar_resnet", algebra="R")
+    assert [len(stage) for stage in (model.stage1, model.stage2, model.stage3)] == [10, 10, 10]
+    assert sum(isinstance(block, Transition) for block in model.modules()) == 2
+    shapes = []
+    for stage in (model.stem, model.stage1, model.stage2, model.stage3):
+        stage.register_forward_hook(lambda _m, _x, y: shapes.append(tuple(y.shape[1:])))
+    model(torch.randn(1, 3, 32, 32))
+    assert shapes == [(32, 32, 32), (32, 32, 32), (64, 16, 16), (128, 8, 8)]
+
+
+def test_a_transition_puts_tuples_side_by_side():
+    block = Transition(Kit(H), 8).eval()
+    x = torch.randn(2, 8, 6, 6)
+    shortcut, rest = (an.tuples(y, H, 1) for y in (block.shortcut(x), block._residual(x)))
+    torch.testing.assert_close(an.tuples(block(x), H, 1), torch.cat([shortcut, rest], dim=2))
+
+
+# Widths, norms, activations -------------------------------------------------------------------------------------------
+
+
+@over_catalogue
+@pytest.mark.parametrize("width", [0.3, 1.0, 1.376])
+def test_widths_are_whole_tuples_by_the_stated_rule(algebra, width):
+    kit = Kit(algebra, width)
+    for channels in (64, 100, 256):
+        assert kit.channels(channels) == algebra.dim * math.floor(width * channels / algebra.dim + 0.5)
+
+
+@pytest.mark.parametrize("name", ["resnet18", "resnet50", "mobilenet_v1", "cifar_resnet"])
+@over_catalogue
+def test_a_width_that_leaves_no_tuple_says_which_one_would(name, algebra):
+    with pytest.raises(ValueError, match=r"leaves no whole .* the nearest width that works is") as error:
+        an.models.create(name, algebra=algebra, width=1e-3)
+    nearest = float(str(error.value).rstrip(".").split()[-1])
+    an.models.create(name, algebra=algebra, width=nearest)
+    with pytest.raises(ValueError, match="leaves no whole"):
+        an.models.create(name, algebra=algebra, width=0.99 * nearest)
+
+
+@pytest.mark.parametrize("name", ["resnet18", "resnet50", "mobilenet_v1", "cifar_resnet"])
+def test_norms_and_activations_are_what_was_asked_for(name):
+    kinds = {type(module) for module in small(name, M2R, norm="whitening", activation="swish")[0].modules()}
+    assert an.nn.Whitening2d in kinds
+    assert nn.SiLU in kinds
+    assert not {nn.BatchNorm2d, nn.ReLU} & kinds - ({nn.ReLU} if name == "cifar_resnet" else set())  # its Lift's MLP
+    kinds = {type(module) for module in small(name, M2R)[0].modules()}
+    assert nn.BatchNorm2d in kinds
+    assert nn.ReLU in kinds
+    assert not {an.nn.Whitening2d, nn.SiLU} & kinds
+
+
+@pytest.mark.parametrize("name", ["resnet50", "mobilenet_v1", "cifar_resnet"])
+@pytest.mark.parametrize("algebra", [C, M2R, H, get("diagonal(4)")], ids=str)
+def test_whitened_networks_learn(name, algebra):
+    model, x = small(name, algebra, norm="whitening")
+    logits = model(x)
+    logits.square().sum().backward()
+    assert all(torch.isfinite(g).all() for g in gradients(model))
+
+
+@pytest.mark.parametrize("name", ["resnet18", "mobilenet_v1", "cifar_resnet"])
+def test_channels_last_goes_through(name):
+    model, x = small(name, M2R)
+    model.eval()
+    expected = model(x)
+    there = model.to(memory_format=torch.channels_last)(x.contiguous(memory_format=torch.channels_last))
+    torch.testing.assert_close(there, expected, atol=1e-5, rtol=1e-4)
+
+
+def test_images_of_other_channels():
+    for name in ("resnet18", "mobilenet_v1", "cifar_resnet"):
+        model, _ = small(name, M2R, in_channels=1)
+        assert model(torch.randn(2, 1, 28, 28)).shape == (2, 3)
+
+
+# Mistakes -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("resnet5", {}, "unknown model 'resnet5'. Did you mean 'resnet50'"),
+        ("resnet50", {"algebra": R, "widht": 2}, "no option 'widht'. Did you mean 'width'"),
+        ("resnet50", {"algebra": R, "width": 0}, "width must be a positive number; got 0"),
+        ("resnet50", {"algebra": R, "width": "wide"}, "width must be float; got 'wide'"),
+        ("resnet50", {"algebra": R, "norm": "layer"}, "norm must be one of batch, whitening"),
+        ("mobilenet_v1", {"algebra": R, "activation": "gelu"}, "activation must be one of relu, swish"),
+        ("cifar_resnet", {"algebra": R, "num_blocks": 0}, "num_blocks must be at least 1"),
+        ("cifar_resnet", {"algebra": "Q"}, "unknown algebra 'Q'"),
+        ("transformer_xl", {"algebra": "M3R", "ff_size": 1539}, "multiple of 36; the nearest that works is 504"),
+        ("transformer_xl", {"algebra": "M3R"}, "ff_size is 1536, .* such as 1530 or 1539"),
+        ("transformer_xl", {"algebra": R, "window": 0}, "window must be at least 1"),
+        ("gru_lm", {"algebra": "M3R"}, "hidden_size is 2048, .* such as 2043 or 2052"),
+        ("gru_lm", {"algebra": "H", "width": 1.0}, "no option 'width'"),
+    ],
+)
+def test_mistakes_are_explained(name, options, message):
+    with pytest.raises(ValueError, match=message):
+        an.models.create(name, **options)
+
+
+def test_images_that_do_not_fit_are_explained():
+    model, _ = small("resnet18", M2R)
+    with pytest.raises(ValueError, match=r"must be \(batch, 3, height, width\); got shape \(2, 1, 8, 8\)"):
+        model(torch.randn(2, 1, 8, 8))
