@@ -6,7 +6,8 @@
 torch.Size([8, 512])
 """
 
-from algebranets import algebra, nn, product
+from algebranets import algebra, models, nn, product
+from algebranets.accounting import account
 from algebranets.algebra import CROSS, DUAL, M2C, M2R, M3R, M4R, Algebra, C, H, R, diagonal
 from algebranets.product import from_tuples, tuples
 
@@ -23,9 +24,11 @@ __all__ = [
     "C",
     "H",
     "R",
+    "account",
     "algebra",
     "diagonal",
     "from_tuples",
+    "models",
     "nn",
     "product",
     "tuples",

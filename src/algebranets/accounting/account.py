@@ -1,0 +1,205 @@
+"""Run a model once and add up what its layers did."""
+
+from __future__ import annotations
+
+import inspect
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor, nn
+
+from algebranets.accounting.formulas import Work, work
+from algebranets.nn.mode import evaluating
+
+
+@dataclass(frozen=True)
+class Row:
+    """One layer, or several added up. Multiplies are real multiply-adds."""
+
+    name: str
+    #: The layer's class, and the algebra it is over.
+    kind: str
+    algebra: str
+    #: Trained real numbers, each counted where it occurs first.
+    parameters: int = 0
+    #: Running statistics and other real numbers that are kept but not trained.
+    statistics: int = 0
+    #: Parameters that are not zero.
+    nonzero: int = 0
+    multiplies: int = 0
+    #: What remains of them where a product with a zero tuple is skipped; a zero component skips nothing.
+    multiplies_left: int = 0
+    #: Numbers loaded for these multiplies if each product of tuples loads its two tuples: the paper's Table 1.
+    values_loaded: int = 0
+    #: Bytes of parameters read.
+    bytes: int = 0
+    #: Real numbers that came out.
+    activations: int = 0
+
+    @property
+    def intensity(self) -> float:
+        """Multiplies per value loaded, as the paper's Table 1 counts them."""
+        return self.multiplies / self.values_loaded if self.values_loaded else 0.0
+
+
+#: The work of one call, None where no formula is known, and how many numbers came out.
+Call = tuple[Work | None, int]
+
+_SUMMED = [field.name for field in fields(Row) if field.type == "int"]
+
+
+@dataclass(frozen=True)
+class Account(Row):
+    """The whole model: its sums, and the ``rows`` they are the sums of."""
+
+    rows: tuple[Row, ...] = ()
+    #: The model's operations as the paper's own table counts them, where that differs from ``multiplies``.
+    paper: float | None = None
+    #: Modules with matrices of their own and no formula: what they multiply is missing.
+    unknown: tuple[str, ...] = ()
+
+    def stages(self, depth: int = 1) -> list[Row]:
+        """The rows added up by the first ``depth`` parts of their names."""
+        groups: dict[str, list[Row]] = defaultdict(list)
+        for row in self.rows:
+            groups[".".join(row.name.split(".")[:depth])].append(row)
+        return [_total(name, rows) for name, rows in groups.items()]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, for JSON."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        text = (
+            f"{self.parameters:,} parameters, {self.multiplies:,} multiply-adds, {self.bytes:,} bytes of weights read"
+        )
+        return text + (f" (not counted: {', '.join(self.unknown)})" if self.unknown else "")
+
+
+@runtime_checkable
+class Counted(Protocol):
+    """A model that has an operation count of its own in the paper."""
+
+    def paper_operations(self, *inputs: Any) -> float | None:
+        """The paper's count for these inputs, None where it has none."""
+        ...
+
+
+def account(model: nn.Module, *inputs: Any) -> Account:
+    """What one call ``model(*inputs)`` costs; without inputs, that of ``model.example_inputs()``.
+
+    >>> import torch, algebranets as an
+    >>> layer = an.nn.Linear(512, 512, bias=False, algebra=an.M2R)
+    >>> cost = account(layer, torch.randn(1, 512))
+    >>> cost.parameters * 4 == cost.multiplies * 2 == 512 * 512, cost.intensity
+    (True, 1.0)
+
+    The model is run once, in evaluation mode and without gradients, where its parameters are: on the meta device it
+    takes no time and no memory, and every number counts as non-zero.
+    """
+    if not inputs:
+        if not hasattr(model, "example_inputs"):
+            raise ValueError(f"{type(model).__name__} has no example_inputs(): pass inputs, as in account(model, x).")
+        inputs = getattr(model, "example_inputs")()  # noqa: B009  # a module's attributes are tensors to mypy
+    rows: dict[str, Row] = {}
+    unknown = []
+    paper = model.paper_operations(*inputs) if isinstance(model, Counted) else None
+    calls = _record(model, inputs)
+    seen: set[int] = set()
+    for name, module in model.named_modules():
+        if ".parametrizations" in f".{name}":
+            continue
+        own = _own(module)
+        known = [call for call in calls[name] if call[0] is not None]
+        if len(known) < len(calls[name]) and any(p.dim() > 1 for p, _ in own.values()):  # vectors scale or shift
+            unknown.append(name or type(module).__name__)
+        if own or known:
+            rows[name] = _row(name, module, own, calls[name], seen)
+    total = _total(type(model).__name__, list(rows.values()))
+    return Account(**vars(total), rows=tuple(rows.values()), paper=paper, unknown=tuple(unknown))
+
+
+def _record(model: nn.Module, inputs: tuple[Any, ...]) -> dict[str, list[Call]]:
+    """For each module, by name, its calls."""
+    calls: dict[str, list[Call]] = defaultdict(list)
+    handles = []
+
+    def watch(name: str, module: nn.Module) -> None:
+        signature = inspect.signature(module.forward)
+
+        def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+            bound = signature.bind(*args, **kwargs)
+            bound.apply_defaults()
+            size = next((t.numel() for t in _tensors(output)), 0)
+            calls[name].append((work(module, bound.args, output), size))
+
+        handles.append(module.register_forward_hook(hook, with_kwargs=True))
+
+    for name, module in model.named_modules():
+        watch(name, module)
+    try:
+        with evaluating(model), torch.no_grad():
+            model(*inputs)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return calls
+
+
+def _row(name: str, module: nn.Module, own: dict[str, tuple[Tensor, Tensor]], calls: list[Call], seen: set[int]) -> Row:
+    new = [pair for pair in own.values() if id(pair[0]) not in seen]
+    seen.update(id(p) for p, _ in new)
+    stored = sum(p.numel() * p.element_size() for p, _ in own.values())
+    size = next((p.element_size() for p, _ in own.values()), 0)
+    done = [work or Work() for work, _ in calls]
+    products = [p for w in done for p in w.products]
+    others = sum(w.others for w in done)
+    algebra = getattr(module, "algebra", None)
+    return Row(
+        name,
+        type(module).__name__,
+        "R" if algebra is None else algebra.name,
+        parameters=sum(p.numel() for p, _ in new),
+        statistics=sum(b.numel() for b in module.buffers(recurse=False) if b.is_floating_point()),
+        nonzero=sum(_nonzero(value[None]) for _, value in new),
+        multiplies=others + sum(p.tuples[0].numel() * p.times * p.algebra.multiplies for p in products),
+        multiplies_left=others + sum(_nonzero(p.tuples) * p.times * p.algebra.multiplies for p in products),
+        values_loaded=2 * others + sum(p.tuples[0].numel() * p.times * p.algebra.values_loaded for p in products),
+        bytes=sum(stored if w.read is None else w.read * size for w in done),
+        activations=sum(numbers for work, numbers in calls if work is not None),
+    )
+
+
+def _own(module: nn.Module) -> dict[str, tuple[Tensor, Tensor]]:
+    """The parameters of the module itself, by name: as stored, and as used once masks have been applied."""
+    own: dict[str, tuple[Tensor, Tensor]] = {}
+    for name, parameter in module.named_parameters(recurse=False):
+        masked = getattr(module, name.removesuffix("_orig"), parameter)  # torch.nn.utils.prune
+        own[name] = (parameter, masked)
+    for name, originals in getattr(module, "parametrizations", {}).items():
+        for key, parameter in originals.named_parameters(recurse=False):
+            own[f"{name}.{key}"] = (parameter, getattr(module, name))
+    return own
+
+
+def _total(name: str, rows: list[Row]) -> Row:
+    algebras = list(dict.fromkeys(row.algebra for row in rows if row.multiplies))
+    kinds = list(dict.fromkeys(row.kind for row in rows))
+    sums = {field: sum(getattr(row, field) for row in rows) for field in _SUMMED}
+    return Row(name, ", ".join(kinds), ", ".join(algebras), **sums)
+
+
+def _nonzero(tuples: Tensor) -> int:
+    """How many tuples, components on the first axis, are not zero; all where there are no values (meta device)."""
+    return tuples[0].numel() if tuples.is_meta else int(tuples.count_nonzero(0).count_nonzero())
+
+
+def _tensors(result: Any) -> Iterator[Tensor]:
+    if isinstance(result, Tensor):
+        yield result
+    elif isinstance(result, tuple | list):
+        for part in result:
+            yield from _tensors(part)
