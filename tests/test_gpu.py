@@ -6,12 +6,16 @@ import warnings
 import pytest
 import torch
 from torch import nn
+from torch._dynamo.testing import CompileCounterWithBackend
+from torch.utils.flop_counter import FlopCounterMode
 
 import algebranets as an
 import zoo
 from algebranets import M2C, M2R, M4R, C, H, R, product
+from algebranets.nn.relative import RelativeAttention, sinusoids
 from algebranets.product import Geometry
 from conftest import ALGEBRAS
+from test_models import logits_of, small
 
 pytestmark = pytest.mark.gpu
 over_layers = pytest.mark.parametrize("example", zoo.LAYERS, ids=lambda e: e.label)
@@ -115,6 +119,41 @@ def test_the_default_compiler_on_the_gpu(name, algebra):
     assert_same(torch.compile(layer, fullgraph=True)(*inputs), twin(*inputs), atol=1e-4, rtol=1e-4)
 
 
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+@pytest.mark.parametrize("name", ["RNN", "LSTM", "GRU"])
+@pytest.mark.parametrize("algebra", [C, M2R], ids=str)
+def test_compile_takes_recurrent_layers_whole(algebra, name, backend):
+    torch._dynamo.reset()
+    options = {"num_layers": 2, "bidirectional": True, "device": "cuda", "algebra": algebra}
+    layer = getattr(an.nn, name)(2 * algebra.dim, 3 * algebra.dim, **options)
+    counter = CompileCounterWithBackend(backend)
+    compiled = torch.compile(layer, fullgraph=True, backend=counter)
+    for steps in (3, 7, 20):
+        x = torch.randn(steps, 4, 2 * algebra.dim, device="cuda", requires_grad=True)
+        results = [compiled(x), layer(x)]
+        assert_same(*results, atol=1e-4, rtol=1e-4)
+        losses = [sum(y.square().sum() for y in zoo.outputs(result)) for result in results]
+        assert_same(*(torch.autograd.grad(loss, [x, *layer.parameters()]) for loss in losses), atol=1e-3, rtol=1e-3)
+    assert counter.frame_count == 2  # for the first length, and for any
+    with torch.no_grad():
+        assert_same(compiled(x), layer(x), atol=1e-4, rtol=1e-4)
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        results = [compiled(x), layer(x)]
+    assert all(y.dtype == torch.bfloat16 for y in zoo.outputs(results[0]))
+    assert_same(*results, atol=0.1, rtol=0.1)
+
+
+@pytest.mark.parametrize("name", ["RNN", "LSTM", "GRU"])
+def test_compile_takes_packed_sequences(name):
+    torch._dynamo.reset()
+    layer = getattr(an.nn, name)(8, 12, bidirectional=True, device="cuda", algebra=M2R)
+    packed = nn.utils.rnn.pack_sequence([torch.randn(n, 8, device="cuda") for n in (5, 3, 1)])
+    results = [run(packed)[0].data for run in (torch.compile(layer, backend="aot_eager"), layer)]
+    assert_same(*results, atol=1e-4, rtol=1e-4)
+    grads = [torch.autograd.grad(y.square().sum(), layer.parameters()) for y in results]
+    assert_same(*grads, atol=1e-3, rtol=1e-3)
+
+
 @pytest.mark.parametrize("algebra", [R, C, H, M2R, M4R, M2C], ids=str)
 def test_layers_can_be_captured_in_a_cuda_graph(algebra):
     model = nn.Sequential(an.nn.Linear(64, 64, algebra=algebra), nn.ReLU(), an.nn.Linear(64, 64, algebra=algebra)).to(
@@ -132,3 +171,116 @@ def test_layers_can_be_captured_in_a_cuda_graph(algebra):
         x.copy_(torch.randn_like(x))
         graph.replay()
         torch.testing.assert_close(y, model(x))
+
+
+# Models ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["resnet18", "resnet50", "mobilenet_v1", "cifar_resnet", "transformer_xl", "gru_lm"])
+@over_two
+def test_a_model_gives_on_the_gpu_what_it_gives_on_the_cpu(name, algebra):
+    model, x = small(name, algebra)
+    model.double()
+    x = x.double() if x.is_floating_point() else x
+    there = copy.deepcopy(model).to("cuda")
+    results = [logits_of(there(x.cuda())), logits_of(model(x))]
+    assert_same(*results)
+    for result in results:
+        result.square().sum().backward()
+    for p, q in zip(there.parameters(), model.parameters(), strict=True):
+        assert_same(p.grad, q.grad, atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize("algebra", [R, M2R, H], ids=str)
+@pytest.mark.parametrize(("time", "past", "window"), [(130, 0, 300), (130, 77, 77), (64, 300, 300), (5, 0, 3)])
+@pytest.mark.parametrize("recompute", [False, True])
+def test_flex_attention_is_the_masked_attention(algebra, time, past, window, recompute):
+    embed = 4 * 32
+    flex = RelativeAttention(embed, 4, algebra=algebra, kernel="flex", recompute=recompute).to("cuda")
+    sdpa = RelativeAttention(embed, 4, algebra=algebra, kernel="sdpa", recompute=recompute).to("cuda")
+    sdpa.load_state_dict(flex.state_dict())
+    positions = sinusoids(window + 1, embed, "cuda")
+    leaves = [torch.randn(*shape, device="cuda") for shape in ((2, time, embed), (2, past, embed), (embed,), (embed,))]
+    results = []
+    for layer in (flex, sdpa):
+        x, memory, u, v = inputs = [leaf.clone().requires_grad_() for leaf in leaves]
+        y = layer(x, positions, u, v, memory)
+        results.append([y, *torch.autograd.grad(y.square().sum(), [*inputs, *layer.parameters()])])
+    for a, b in zip(*results, strict=True):
+        if b.numel():  # without memory, so is its gradient
+            torch.testing.assert_close(a, b, atol=2e-4 * b.abs().max().item(), rtol=1e-3)
+
+
+def test_transformer_xl_compiles_whole_on_the_gpu():
+    torch._dynamo.reset()
+    model = an.models.create("transformer_xl", algebra=M2R, num_layers=2, d_model=128, ff_size=256, window=128)
+    model.to("cuda")
+    twin = copy.deepcopy(model)
+    compiled = torch.compile(model, fullgraph=True)
+    tokens = torch.randint(256, (2, 3, 128), device="cuda")
+    results = []
+    for net, module in ((compiled, model), (twin, twin)):
+        _, memory = net(tokens[0])
+        logits, _ = net(tokens[1], memory)
+        logits.square().mean().backward()
+        results.append([logits, *(p.grad for p in module.parameters())])
+    for a, b in zip(*results, strict=True):
+        torch.testing.assert_close(a, b, atol=1e-3 * b.abs().max().item(), rtol=1e-2)
+
+
+def test_the_gru_model_compiles_whole_on_the_gpu():
+    torch._dynamo.reset()
+    model, tokens = small("gru_lm", M2R)
+    model.to("cuda")
+    twin = copy.deepcopy(model)
+    results = []
+    for net, module in ((torch.compile(model, fullgraph=True), model), (twin, twin)):
+        logits, _ = net(tokens.cuda())
+        logits.square().mean().backward()
+        results.append([logits, *(p.grad for p in module.parameters())])
+    assert_same(*results, atol=1e-4, rtol=1e-3)
+
+
+def test_decoding_can_be_captured_in_a_cuda_graph():
+    model = an.models.create("transformer_xl", algebra=M2R, num_layers=2, d_model=64, ff_size=128, window=9)
+    model.to("cuda").eval()
+    tokens = torch.randint(256, (2, 20), device="cuda")
+    with torch.no_grad():
+        whole, _ = model(tokens)
+        caches = model.cache(batch_size=2)
+        token = tokens[:, :1].clone()
+        stream = torch.cuda.Stream()
+        with torch.cuda.stream(stream):
+            model(token, model.cache(batch_size=2))
+        torch.cuda.current_stream().wait_stream(stream)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            logits, _ = model(token, caches)
+        for cache in caches:  # capturing runs nothing
+            cache.position.zero_()
+        for i in range(20):
+            token.copy_(tokens[:, i : i + 1])
+            graph.replay()
+            torch.testing.assert_close(logits[:, 0], whole[:, i], atol=1e-4, rtol=1e-4)
+
+
+def test_text_is_generated_on_the_gpu():
+    model = an.models.create("transformer_xl", algebra=M2R, num_layers=2, d_model=64, ff_size=128, window=9).cuda()
+    texts = ["".join(an.models.generate(model, "AlgebraNets", 30, seed=s)) for s in (0, 0, 1)]
+    assert texts[0] == texts[1] != texts[2]
+
+
+@pytest.mark.parametrize("algebra", [R, C, M2R, H], ids=str)
+def test_torchs_counter_sees_cudnns_recurrent_kernels(algebra):
+    model, x = small("gru_lm", algebra)
+    model.cuda()
+    extra = 0
+    if algebra.blocks[0].num_copies > 1:  # biases of copies enter as eight more input features
+        extra = x.numel() * algebra.dim * 3 * (model.hidden_size // algebra.dim) * 8
+    with FlopCounterMode(display=False) as counter:
+        logits = model(x.cuda())[0]
+    forward = counter.get_total_flops()
+    assert forward == 2 * (an.account(model, x.cuda()).multiplies + extra)
+    with counter:  # counts anew
+        logits.sum().backward()
+    assert counter.get_total_flops() == 2 * forward

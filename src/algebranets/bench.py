@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from algebranets import algebra as algebras
 from algebranets import nn as ann
 from algebranets.algebra import Algebra
+from algebranets.nn.relative import sinusoids, window_mask
 from algebranets.product import Geometry
 from algebranets.product.blocks.matrix import matrix, multiply
 
@@ -112,6 +113,24 @@ def zeros(
             yield _measure(_without_zeros(case), device, dtype, rounds)
 
 
+def attention(
+    names: Iterable[str] = ("R", "M2R"),
+    dtype: torch.dtype = torch.bfloat16,
+    rounds: int = 11,
+    windows: Iterable[int] = (512, 1536),
+    batch: int = 8,
+) -> Iterator[Row]:
+    """On a GPU: relative attention through torch's scaled_dot_product_attention over the same through FlexAttention.
+
+    A segment and a memory of ``window`` positions each, four heads of 128, forward and backward, compiled.
+    """
+    for window in windows:
+        for recompute in (False, True):
+            for name in names:
+                torch._dynamo.reset()  # each case is a graph of its own
+                yield _measure(_attention(algebras.get(name), window, recompute, batch), "cuda", dtype, rounds)
+
+
 def save(rows: list[Row], path: Path) -> None:
     """Write the rows as JSON lines, whole or not at all."""
     text = "".join(json.dumps(asdict(row)) + "\n" for row in rows)
@@ -159,6 +178,38 @@ def _gru(algebra: Algebra, width: int, batch: int) -> Iterator[Case]:
         lambda: nn.GRU(features, features),
         lambda lowering: ann.GRU(features, features, algebra=algebra, lowering=lowering),  # type: ignore[arg-type]
         lambda: torch.randn(steps, rows, features),
+    )
+
+
+class _Segment(nn.Module):
+    """Relative attention from a segment to itself and to the memory before it."""
+
+    def __init__(self, algebra: Algebra, window: int, recompute: bool, kernel: str) -> None:
+        super().__init__()
+        self.layer = ann.RelativeAttention(512, 4, algebra=algebra, recompute=recompute, kernel=kernel)
+        self.u, self.v = (nn.Parameter(torch.randn(512)) for _ in range(2))
+        self.positions = nn.Buffer(sinusoids(window + 1, 512))
+        self.mask = window_mask(window, window, window + 1, torch.device("cuda")) if kernel == "flex" else None
+        self.window = window
+
+    def forward(self, x: Tensor) -> Tensor:
+        memory, segment = x[:, : self.window].detach(), x[:, self.window :]
+        return self.layer(segment, self.positions, self.u, self.v, memory, self.mask)
+
+
+def _attention(algebra: Algebra, window: int, recompute: bool, batch: int) -> Case:
+    def segment(kernel: str) -> nn.Module:
+        module = _Segment(algebra, window, recompute, kernel)
+        module.compile(fullgraph=True)
+        return module
+
+    return Case(
+        "attention, recomputed" if recompute else "attention",
+        f"{batch} x {window}",
+        algebra,
+        lambda: segment("sdpa"),
+        lambda lowering: segment("sdpa" if lowering == "reference" else "flex"),
+        lambda: torch.randn(batch, 2 * window, 512),
     )
 
 

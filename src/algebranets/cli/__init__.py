@@ -1,0 +1,33 @@
+"""The command line: ``algebranets --help``."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from algebranets import __version__
+from algebranets.cli import algebras, bench, counts
+from algebranets.cli.terminal import console
+
+app = typer.Typer(no_args_is_help=True, add_completion=False)
+app.command("algebras")(algebras.list_algebras)
+app.command("algebra")(algebras.show_algebra)
+app.command("profile")(counts.profile)
+app.command("paper")(counts.print_paper)
+app.add_typer(bench.app, name="bench")
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        console.print(f"algebranets {__version__}", highlight=False)
+        raise typer.Exit
+
+
+@app.callback()
+def main(
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Neural networks over algebras."""

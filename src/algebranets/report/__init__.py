@@ -1,0 +1,1 @@
+"""What the paper published, beside what is computed here."""

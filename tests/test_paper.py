@@ -1,0 +1,101 @@
+"""The paper's tables: what must come out, and what must be explained."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from algebranets.report import paper
+
+TABLES = {table.title.partition(":")[0]: table for table in paper.tables()}
+
+
+def entries(table, quantity):
+    return {e.row: e for e in TABLES[table].entries if e.quantity == quantity}
+
+
+def test_every_table_of_the_paper_is_there():
+    assert list(TABLES) == ["Table 1", "Figures 1 and 2", *(f"Table {n}" for n in (2, 3, 4, 5, 6))]
+
+
+def test_table_1_ten_of_ten():
+    rows = {}
+    for entry in TABLES["Table 1"].entries:
+        rows.setdefault(entry.row, []).append(entry.agrees)
+    assert len(rows) == 10
+    assert all(all(agrees) for agrees in rows.values())
+
+
+@pytest.mark.parametrize(("quantity", "odd"), [("M parameters", "R 1536"), ("MFLOPs", "H 512")])
+def test_the_gru_nine_of_ten_and_the_tenth_explained(quantity, odd):
+    rows = entries("Table 3", quantity)
+    assert len(rows) == 10
+    assert [row for row, entry in rows.items() if not entry.agrees] == [odd]
+    assert rows[odd].note
+
+
+def test_transformer_xl():
+    parameters = entries("Table 2", "M parameters")
+    for row in ("R 24L", "R efficient 24L"):
+        assert abs(parameters[row].difference) < 0.001
+    assert f"{parameters['M2R efficient 42L'].computed:.1f}" == "30.6"
+    assert parameters["M2R efficient 42L"].note
+    assert parameters["R 18L"].note
+    for window in (1536, 4608):
+        for row, entry in entries("Table 2", f"MFLOPs, {window}").items():
+            assert abs(entry.difference) < 0.006 if row.startswith("R") else entry.note
+            everything = entries("Table 2", f"MFLOPs, {window}, all")[row]
+            assert everything.computed > entry.computed
+
+
+def test_resnet50_and_mobilenet_exactly():
+    for quantity in ("M parameters", "M multiply-adds"):
+        for row, entry in entries("Figures 1 and 2", quantity).items():
+            assert entry.agrees or (" x " in row and abs(entry.difference) < 0.011), entry
+
+
+def test_cifar_within_two_percent():
+    rows = entries("Table 6", "M parameters")
+    assert len(rows) == 6
+    assert all(abs(entry.difference) < 0.02 for entry in rows.values())
+    flops = entries("Table 6", "MFLOPs")
+    assert flops["H batch"].computed == pytest.approx(2 * flops["M2R batch"].computed, rel=0.01)
+
+
+def test_every_row_that_is_not_reproduced_has_a_note():
+    for table in TABLES.values():
+        for entry in table.entries:
+            assert entry.agrees is not False or entry.note, entry
+            assert entry.computed is not None or entry.note == paper.NOT_TRAINED
+
+
+def test_the_likely_errata_are_named():
+    text = " ".join(
+        note for table in TABLES.values() for note in (*table.notes, *(e.note or "" for e in table.entries))
+    )
+    for erratum in (
+        "27.8 for 26.8",
+        "memory 1538",
+        "at least 1:1 for all algebras",
+        "18 layers at d = 1024",
+        "48 layers",
+    ):
+        assert erratum in text
+
+
+def test_agreement_is_to_the_printed_digits():
+    assert paper.Entry("", "", "26.8", 26.75).agrees
+    assert not paper.Entry("", "", "26.8", 26.74).agrees
+    assert paper.Entry("", "", "", 26.74).agrees is None
+    assert paper.Entry("", "", "1.30", None).agrees is None
+    assert paper.Entry("", "", "2", 3.0).difference == pytest.approx(0.5)
+
+
+def test_counts_are_written_by_hand_nowhere_else():
+    """No file of the package but the published rows holds a parameter or FLOP count of the paper's models."""
+    printed = {e.printed for t in TABLES.values() for e in t.entries if e.quantity.startswith(("M param", "M multi"))}
+    pattern = re.compile(r"(?<![\w.])(" + "|".join(re.escape(p) for p in printed if len(p) > 3) + r")(?![\w.])")
+    root = Path(paper.__file__).parent.parent
+    for file in root.rglob("*.py"):
+        if file != Path(paper.__file__):
+            assert not pattern.search(file.read_text()), file
