@@ -133,7 +133,7 @@ def test_paper_prints_every_table():
     assert max(map(len, result.stdout.splitlines())) <= 80
     assert "…" not in result.stdout
     lines = [line.split() for line in result.stdout.splitlines()]
-    assert ["resnet50", "R", "M", "parameters", "25.56", "25.56", "none"] in lines
+    assert ["ResNet-50", "R", "M", "parameters", "25.56", "25.56", "none"] in lines
     assert ["R", "1536", "M", "parameters", "27.8", "26.8", "-3.72", "%", "[2]"] in lines
 
 

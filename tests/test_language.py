@@ -88,6 +88,15 @@ def test_one_token_at_a_time_gives_what_the_whole_text_gives(algebra, prompt):
     torch.testing.assert_close(torch.cat(parts, 1), whole)
 
 
+def test_a_cache_carries_no_gradients():
+    model = transformer(R)
+    cache = model.cache()
+    for _ in range(3):
+        logits, cache = model(torch.zeros(1, 1, dtype=torch.long), cache)
+    assert not any(layer.keys.requires_grad or layer.values.requires_grad for layer in cache)
+    logits.sum().backward()
+
+
 def test_a_position_sees_its_window_in_every_layer_and_no_further():
     model = transformer(R, window=4, num_layers=3).eval()
     tokens = torch.randint(7, (1, 30))

@@ -7,6 +7,7 @@ least one, A the size of a tuple; a layer's real channels are A times that.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -83,7 +84,7 @@ class Kit:
         return Linear(features, num_classes * self.algebra.dim, algebra=self.algebra, lowering=self.lowering)
 
 
-class ImageNetwork(nn.Module):
+class ImageNetwork(nn.Module, ABC):
     """What every image network does around its own ``features``: Lift, mean over places, ``fc``, tuples to logits."""
 
     #: Of the images it is for.
@@ -96,9 +97,9 @@ class ImageNetwork(nn.Module):
         self.lift = kit.lift(in_channels, **lift)
         self.logits = TupleNorm(algebra=kit.algebra)
 
+    @abstractmethod
     def features(self, x: Tensor) -> Tensor:
         """The network's own part: lifted images to channels."""
-        raise NotImplementedError
 
     def forward(self, x: Float[Tensor, "batch chan height width"]) -> Float[Tensor, "batch cls"]:
         if x.dim() != 4 or x.shape[1] != self.in_channels:

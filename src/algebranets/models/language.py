@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import codecs
 import math
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import closing
 from typing import Any
 
@@ -42,8 +42,8 @@ def generate(
     """
     tokens = torch.tensor([list(prompt.encode())], dtype=torch.long)
     decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
-    options = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
-    with closing(sample(model, tokens, num_tokens, **options)) as stream:  # type: ignore[arg-type, type-var]
+    stream = sample(model, tokens, num_tokens, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
+    with closing(stream):
         for token in stream:
             yield from decoder.decode(bytes([int(token)]))
     yield from decoder.decode(b"", final=True)
@@ -59,7 +59,7 @@ def sample(
     top_k: int | None = None,
     top_p: float | None = None,
     seed: int | None = None,
-) -> Iterator[Int[Tensor, " batch"]]:
+) -> Generator[Int[Tensor, " batch"], None, None]:
     """The next tokens behind each row of ``tokens``, one a step.
 
     ``temperature`` 0 takes the likeliest; ``top_k`` keeps that many candidates; ``top_p`` keeps the likeliest ones that

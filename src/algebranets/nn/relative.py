@@ -35,7 +35,8 @@ KERNELS = ("auto", "sdpa", "flex")
 class KeyValueCache:
     """Keys and values of the last positions, a ring that `RelativeAttention` writes into, one token a call.
 
-    Position p lies in slot p mod S. No shape ever changes, so a step can be captured as a graph.
+    Position p lies in slot p mod S. No shape ever changes, so a step can be captured as a graph. Gradients do not go
+    through it.
     """
 
     keys: Float[Tensor, "batch heads slots d"]
@@ -118,7 +119,8 @@ class RelativeAttention(nn.Module):
         distances = self._heads(self.r_proj(positions[: context.shape[1]].to(x.dtype)))
         attend = _attend_by_sdpa
         if flexes(self.kernel, queries):
-            mask = mask or window_mask(x.shape[1], past, distances.shape[1], x.device)
+            if mask is None:
+                mask = window_mask(x.shape[1], past, distances.shape[1], x.device)
             attend = partial(_attend_by_flex, mask=mask)
         arguments = (queries, keys, values, distances, content_bias, position_bias)
         if self.recompute and torch.is_grad_enabled():
@@ -146,8 +148,8 @@ class RelativeAttention(nn.Module):
             raise ValueError(f"with a cache, x must hold one position; got {x.shape[1]}.")
         slots = cache.window + 1
         slot = (cache.position % slots)[None]
-        cache.keys.index_copy_(2, slot, self._heads(self.k_proj(x)).to(cache.keys.dtype))
-        cache.values.index_copy_(2, slot, self._heads(self.v_proj(x)).to(cache.values.dtype))
+        for ring, new in ((cache.keys, self.k_proj(x)), (cache.values, self.v_proj(x))):
+            ring.index_copy_(2, slot, self._heads(new).detach().to(ring.dtype))
         distance = (cache.position - torch.arange(slots, device=x.device)) % slots
         scores = ((query + position_bias) @ cache.distances.mT).index_select(-1, distance) / math.sqrt(query.shape[-1])
         bias = scores.masked_fill(distance > cache.position, -math.inf)

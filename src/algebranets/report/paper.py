@@ -136,6 +136,7 @@ IMAGENET = {
         ("M2C", 1.248): ("1.98", "569"),
     },
 }
+NAMES = {"resnet50": "ResNet-50", "mobilenet_v1": "MobileNet"}
 PARITY = "width at which the multiply-adds are about those of the real network; tuples are whole, so not exactly"
 
 
@@ -145,7 +146,7 @@ def imagenet_table() -> Table:
     for model, rows in IMAGENET.items():
         for (name, width), (parameters, multiplies) in rows.items():
             ours = _account(model, algebra=name, width=width)
-            row = f"{model} {name}" + ("" if width == 1 else f" x {width}")
+            row = f"{NAMES[model]} {name}" + ("" if width == 1 else f" x{width}")
             note = None if width == 1 else PARITY
             entries.append(Entry(row, "M parameters", parameters, ours.parameters / 1e6, note))
             entries.append(Entry(row, "M multiply-adds", multiplies, ours.multiplies / 1e6, note))
@@ -179,8 +180,8 @@ ENWIK8: dict[str, tuple[dict[str, Any], tuple[str, str, str, str], dict[str, str
         ("31.2", "172", "399", "0.99"),
         {
             "M parameters": "42 layers of the text's sizes have what is computed here; biases would not make up for it",
-            "MFLOPs, 1536": "172 and 399 fit 48 layers",
-            "MFLOPs, 4608": "172 and 399 fit 48 layers",
+            "MFLOPs, 1536": "172 and 399 are near what 48 layers take",
+            "MFLOPs, 4608": "172 and 399 are near what 48 layers take",
         },
     ),
 }  # fmt: skip
@@ -307,7 +308,9 @@ def cifar_table() -> Table:
         row = f"{name} {norm}"
         flops_note = CIFAR_UNSAID
         if norm == "whitening":
-            flops_note = "the paper counts about 30 times the N x N product that whitening takes at inference"
+            flops_note = (
+                "the paper counts far more than the N x N product for each tuple that whitening takes at inference"
+            )
         elif algebras.get(name).dim > 2:
             flops_note = "not reached by the text's channels; H is twice M2R here as there"
         entries += [
@@ -318,8 +321,8 @@ def cifar_table() -> Table:
         ]
     notes = (
         "Gaudet and Maida's network of 10 + 9 + 9 blocks and 32, 64, 128 filters; the text's 128, 256, 512 channels "
-        "would have 8 to 58 M parameters. Moving statistics are counted, as they count them; all rows are then up to "
-        "2 % below the printed ones.",
+        "are four times as many, and such networks far larger. Moving statistics are counted, as they count them; all "
+        "rows are then up to 2 % below the printed ones.",
         f"The printed MFLOPs are near the multiply-adds of an image of {CIFAR_COUNTED_AT} x {CIFAR_COUNTED_AT}, "
         "a sixteenth of those at 32 x 32.",
     )
