@@ -171,11 +171,18 @@ def test_what_does_not_fit_is_explained():
         layer.cache(torch.randn(1, 4, 8), sinusoids(4, 8))
     with pytest.raises(ValueError, match="window must be at least 1; got 0"):
         transformer(R)(torch.zeros(1, 3, dtype=torch.long), window=0)
+    with pytest.raises(ValueError, match="positions must be given"):
+        layer(x, None, u, u)
+    model = transformer(R, window=4)
+    with pytest.raises(ValueError, match="the cache was made for window=4; got window=9"):
+        model(torch.zeros(1, 1, dtype=torch.long), model.cache(), window=9)
     with pytest.raises(ValueError, match="kernel must be one of auto, sdpa, flex; got 'flash'"):
         RelativeAttention(8, 2, algebra=R, kernel="flash")
     with pytest.raises(ValueError, match="with a cache, x must hold one position; got 3"):
         layer(x, sinusoids(4, 8), u, u, memory=layer.cache(x[:, :0], sinusoids(4, 8)))
-    with pytest.raises(ValueError, match="num_heads=3 must divide the 8 R tuples"):
+    with pytest.raises(
+        ValueError, match="num_heads=3 heads whole R tuples: it must be a multiple of 3; the nearest that works is 9"
+    ):
         RelativeAttention(8, 3, algebra=R)
 
 
@@ -264,7 +271,7 @@ def test_bytes_become_characters():
 
         def __init__(self, text):
             super().__init__()
-            self.text, self.at, self.p = text, 0, nn.Parameter(torch.zeros(1))
+            self.text, self.at, self.p, self.vocab_size = text, 0, nn.Parameter(torch.zeros(1)), 256
 
         def forward(self, tokens, state=None):
             logits = F.one_hot(torch.tensor(self.text[self.at]), 256).float().expand(*tokens.shape, 256)
@@ -304,6 +311,14 @@ def test_mistakes_are_explained(options, message):
     model, _ = small("gru_lm", R, vocab_size=256)
     with pytest.raises(ValueError, match=message):
         next(generate(model, **{"prompt": "x", **options}))
+
+
+def test_tokens_that_are_none_of_the_models_are_explained():
+    model, _ = small("gru_lm", R)
+    with pytest.raises(ValueError, match="tokens must lie between 0 and 6; got some from 2 to 7"):
+        next(sample(model, torch.tensor([[2, 7]]), 1))
+    with pytest.raises(ValueError, match="generate takes a model of bytes, vocab_size=256; got 7"):
+        next(generate(model, "x"))
 
 
 # Measuring ------------------------------------------------------------------------------------------------------------

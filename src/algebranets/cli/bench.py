@@ -17,6 +17,14 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, help="Measure speed, as ratios to torch.nn in one run.")
 
+
+def _known(names: list[str] | None) -> list[str] | None:
+    for name in names or ():
+        get_algebra(name)
+    return names
+
+
+_Algebras = Annotated[list[str] | None, typer.Option(callback=_known, help="Only these; give it several times.")]
 _Device = Annotated[str, typer.Option(help="cpu or cuda.")]
 _Dtype = Annotated[str, typer.Option(help="float32, float64, or bfloat16 or float16 under autocast.")]
 _Rounds = Annotated[int, typer.Option(min=1, help="Timed repetitions.")]
@@ -26,7 +34,7 @@ _Save = Annotated[Path | None, typer.Option(help="Write the rows to this file, a
 
 @app.command("layers")
 def bench_layers(
-    algebra: Annotated[list[str] | None, typer.Option(help="Only these; give it several times.")] = None,
+    algebra: _Algebras = None,
     op: Annotated[list[str] | None, typer.Option(help="Only linear, conv2d or gru; give it several times.")] = None,
     width: Annotated[int, typer.Option(min=1, help="Features of the linear and GRU layers.")] = 1024,
     batch: _Batch = 512,
@@ -38,8 +46,6 @@ def bench_layers(
     """Time torch.nn's layers and ours of the same width, forward and backward, in one run."""
     from algebranets import bench
 
-    for name in algebra or ():
-        get_algebra(name)
     unknown = set(op or ()) - set(bench.OPS)
     if unknown:
         raise typer.BadParameter(f"--op must be one of {', '.join(bench.OPS)}; got {unknown.pop()!r}.")
@@ -67,7 +73,7 @@ def bench_zeros(
 
 @app.command("attention")
 def bench_attention(
-    algebra: Annotated[list[str] | None, typer.Option(help="Only these; give it several times.")] = None,
+    algebra: _Algebras = None,
     window: Annotated[list[int] | None, typer.Option(help="Positions seen; give it several times.")] = None,
     batch: Annotated[int, typer.Option(min=1, help="Sequences.")] = 8,
     dtype: _Dtype = "bfloat16",
@@ -77,8 +83,6 @@ def bench_attention(
     """Time Transformer-XL's attention on a GPU: through FlexAttention, and through torch's with a mask."""
     from algebranets import bench
 
-    for name in algebra or ():
-        get_algebra(name)
     number = _checked("cuda", dtype)
     rows = bench.attention(algebra or ("R", "M2R"), number, rounds, window or (512, 1536), batch)
     _print_rows(f"Forward and backward, {dtype}: the masked kernel's time over FlexAttention's", rows, rounds, save)

@@ -51,7 +51,7 @@ class GRULanguageModel(nn.Module):
         lowering: product.Lowering = "auto",
     ) -> None:
         super().__init__()
-        self.algebra, self.hidden_size = algebras.get(algebra), hidden_size
+        self.algebra, self.hidden_size, self.vocab_size = algebras.get(algebra), hidden_size, vocab_size
         product.whole_tuples(hidden_size, self.algebra, "hidden_size")
         self.embedding = Embedding(vocab_size, hidden_size, algebra=self.algebra)
         self.gru = GRU(
@@ -83,5 +83,5 @@ class GRULanguageModel(nn.Module):
         Half of the GRU's products are counted as one multiply a component, and the last layer's as one a tuple.
         """
         m, n = self.algebra.multiplies, self.algebra.dim
-        h, vocab_size = self.hidden_size // n, self.embedding.num_embeddings
-        return tokens.numel() * (6 * h**2 * (m + n) + 2 * len(self.readouts) * m * h**2 + 2 * vocab_size * h)
+        h = self.hidden_size // n
+        return tokens.numel() * (6 * h**2 * (m + n) + 2 * len(self.readouts) * m * h**2 + 2 * self.vocab_size * h)

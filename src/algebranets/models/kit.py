@@ -1,7 +1,7 @@
 """What the image networks are built from: the algebra, the width, the norm and the activation, chosen once.
 
-The width rule: ``width`` times a real network's ``channels`` becomes ``floor(width * channels / A + 1/2)`` tuples, at
-least one, A the size of a tuple; a layer's real channels are A times that.
+The width rule: ``width`` times a real network's ``channels`` becomes ``floor(width * channels / A + 1/2)`` tuples, A
+the size of a tuple; a layer's real channels are A times that. None at all is an error.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Kit:
         if not num_tuples:
             raise ValueError(
                 f"width={self.width} leaves no whole {self.algebra.name} tuple ({self.algebra.dim} numbers) of "
-                f"{channels} channels; the nearest width that works is {self.algebra.dim / (2 * channels):g}."
+                f"{channels} channels; the nearest width that works is {self.algebra.dim / (2 * channels)}."
             )
         return num_tuples * self.algebra.dim
 
@@ -58,18 +58,8 @@ class Kit:
 
     def conv(self, inp: int, out: int, kernel_size: int, stride: int = 1, groups: int = 1) -> Conv2d:
         """A convolution without bias that keeps the image's size, up to its stride."""
-        padding = kernel_size // 2
-        return Conv2d(
-            inp,
-            out,
-            kernel_size,
-            stride,
-            padding,
-            groups=groups,
-            bias=False,
-            algebra=self.algebra,
-            lowering=self.lowering,
-        )
+        slide = (kernel_size, stride, kernel_size // 2)
+        return Conv2d(inp, out, *slide, groups=groups, bias=False, algebra=self.algebra, lowering=self.lowering)
 
     def norm(self, channels: int) -> nn.Module:
         if self.norm_name == "whitening":

@@ -1,7 +1,7 @@
 """What one does with a trained language model: measure it on a text, and let it write.
 
 Both models are called as ``logits, state = model(tokens, state)``; ``model.cache(state)`` is the state in which single
-tokens are decoded.
+tokens are decoded, ``model.vocab_size`` how many tokens there are.
 """
 
 from __future__ import annotations
@@ -40,6 +40,8 @@ def generate(
     >>> for piece in an.models.generate(model, "AlgebraNets", num_tokens=5, top_k=20, seed=0):
     ...     print(piece, end="", flush=True)  # doctest: +SKIP
     """
+    if model.vocab_size != 256:
+        raise ValueError(f"generate takes a model of bytes, vocab_size=256; got {model.vocab_size}. sample takes any.")
     tokens = torch.tensor([list(prompt.encode())], dtype=torch.long)
     decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
     stream = sample(model, tokens, num_tokens, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
@@ -65,7 +67,8 @@ def sample(
     ``temperature`` 0 takes the likeliest; ``top_k`` keeps that many candidates; ``top_p`` keeps the likeliest ones that
     together have that probability. The same ``seed`` draws the same tokens.
     """
-    _check_sampling(tokens, num_tokens, temperature, top_k, top_p)
+    _check_sampling(num_tokens, temperature, top_k, top_p)
+    _check_tokens(tokens, int(model.vocab_size))  # type: ignore[arg-type]
     device = next(model.parameters()).device
     generator = torch.Generator(device)
     generator.manual_seed(seed) if seed is not None else generator.seed()
@@ -120,11 +123,16 @@ def _draw(
     return order.gather(1, place)[:, 0]
 
 
-def _check_sampling(
-    tokens: Tensor, num_tokens: int, temperature: float, top_k: int | None, top_p: float | None
-) -> None:
-    if tokens.dim() != 2 or not tokens.shape[1]:
+def _check_tokens(tokens: Tensor, vocab_size: int) -> None:
+    if tokens.dim() != 2 or not tokens.numel():
         raise ValueError(f"the prompt must hold at least one token; got shape {tuple(tokens.shape)}.")
+    if not 0 <= int(tokens.min()) <= int(tokens.max()) < vocab_size:
+        raise ValueError(
+            f"tokens must lie between 0 and {vocab_size - 1}; got some from {tokens.min()} to {tokens.max()}."
+        )
+
+
+def _check_sampling(num_tokens: int, temperature: float, top_k: int | None, top_p: float | None) -> None:
     if num_tokens < 1:
         raise ValueError(f"num_tokens must be at least 1; got {num_tokens}.")
     if not 0 <= temperature < math.inf:

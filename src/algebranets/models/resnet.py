@@ -17,7 +17,7 @@ from algebranets.models.kit import ImageNetwork, Kit
 
 
 class _Block(nn.Module):
-    """Convolutions beside a shortcut; ``planes`` and ``out`` are the real channels within and behind."""
+    """Convolutions beside a shortcut; in its kinds, ``planes`` and ``out`` are the real channels within and behind."""
 
     expansion: ClassVar[int]
 

@@ -20,6 +20,7 @@ from algebranets import algebra as algebras
 from algebranets import product
 from algebranets.algebra import Algebra
 from algebranets.nn import Embedding, Linear, RelativeAttention
+from algebranets.nn.attention import tuples_per_head
 from algebranets.nn.relative import KeyValueCache, flexes, sinusoids, window_mask
 
 #: For each layer the inputs of the last positions, or a cache of the keys and values made of them.
@@ -86,6 +87,7 @@ class TransformerXL(nn.Module):
         self.algebra = algebras.get(algebra)
         _check_sizes(num_layers, d_model, num_heads, ff_size, window, self.algebra)
         self.d_model, self.num_heads, self.ff_size, self.window = d_model, num_heads, ff_size, window
+        self.vocab_size = vocab_size
         self.attention_kernel = attention_kernel
         self.embedding = Embedding(vocab_size, d_model, algebra=self.algebra)
         nn.init.normal_(self.embedding.weight, std=d_model**-0.5)
@@ -104,14 +106,16 @@ class TransformerXL(nn.Module):
     ) -> tuple[Float[Tensor, "batch time vocab"], Memory]:
         """Logits, and the memory for the next segment (or, given a cache and one token a row, the same cache)."""
         x = self.dropout(self.embedding(tokens) * math.sqrt(self.d_model))
-        window = self._checked_window(window)
-        positions = sinusoids(window + 1, self.d_model, x.device)
         memory = memory or self._no_memory(len(tokens))
         caches = [state for state in memory if isinstance(state, KeyValueCache)]
         if caches:
+            if window not in (None, caches[0].window):
+                raise ValueError(f"the cache was made for window={caches[0].window}; got window={window}.")
             for layer, cache in zip(self.layers, caches, strict=True):
-                x = layer(x, positions, self.u, self.v, cache)
+                x = layer(x, None, self.u, self.v, cache)
             return self.readout(x), caches
+        window = self._checked_window(window)
+        positions = sinusoids(window + 1, self.d_model, x.device)
         befores = [state[:, -window:].to(x.dtype) for state in memory if isinstance(state, Tensor)]
         past, time = befores[0].shape[1], tokens.shape[1]
         mask = None
@@ -165,14 +169,8 @@ class TransformerXL(nn.Module):
 
 
 def _check_sizes(num_layers: int, d_model: int, num_heads: int, ff_size: int, window: int, algebra: Algebra) -> None:
-    for name, value in (("num_layers", num_layers), ("num_heads", num_heads), ("window", window)):
+    for name, value in (("num_layers", num_layers), ("window", window)):
         if value < 1:
             raise ValueError(f"{name} must be at least 1; got {value}.")
     product.whole_tuples(ff_size, algebra, "ff_size")
-    unit = num_heads * algebra.dim
-    if d_model < 1 or d_model % unit:
-        nearest = max(1, math.floor(d_model / unit + 0.5)) * unit
-        raise ValueError(
-            f"d_model={d_model} does not give {num_heads} heads whole {algebra.name} tuples: it must be a multiple of "
-            f"{unit}; the nearest that works is {nearest}."
-        )
+    tuples_per_head(d_model, num_heads, algebra, "d_model")

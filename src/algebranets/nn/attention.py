@@ -195,15 +195,18 @@ class MultiheadAttention(nn.Module):
         return f"{self.embed_dim}, num_heads={self.num_heads}, algebra={self.algebra.name}"
 
 
-def tuples_per_head(embed_dim: int, num_heads: int, algebra: Algebra) -> int:
-    """How many tuples each head holds, if they are whole."""
-    num = product.whole_tuples(embed_dim, algebra, "embed_dim")
-    if num_heads < 1 or num % num_heads:
+def tuples_per_head(features: int, num_heads: int, algebra: Algebra, what: str = "embed_dim") -> int:
+    """How many tuples each head holds, if they are whole; ``what`` the features count names them in the error."""
+    if num_heads < 1:
+        raise ValueError(f"num_heads must be at least 1; got {num_heads}.")
+    unit = num_heads * algebra.dim
+    if features < 1 or features % unit:
+        nearest = max(1, math.floor(features / unit + 0.5)) * unit
         raise ValueError(
-            f"num_heads={num_heads} must divide the {num} {algebra.name} tuples of embed_dim={embed_dim}: "
-            "heads hold whole tuples."
+            f"{what}={features} does not give num_heads={num_heads} heads whole {algebra.name} tuples: it must be a "
+            f"multiple of {unit}; the nearest that works is {nearest}."
         )
-    return num // num_heads
+    return features // unit
 
 
 def split_heads(

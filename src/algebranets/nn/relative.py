@@ -97,7 +97,7 @@ class RelativeAttention(nn.Module):
     def forward(
         self,
         x: Float[Tensor, "batch time embed"],
-        positions: Float[Tensor, "dist embed"],
+        positions: Float[Tensor, "dist embed"] | None,
         u: Float[Tensor, " embed"],
         v: Float[Tensor, " embed"],
         memory: Float[Tensor, "batch past embed"] | KeyValueCache | None = None,
@@ -106,13 +106,16 @@ class RelativeAttention(nn.Module):
         """Attend from ``x`` to ``x`` and to what came before it.
 
         ``memory`` holds the inputs of earlier positions, or a cache of their keys and values; the cache takes one token
-        at a time and knows its distances. ``mask`` may hand in `window_mask`, made once for all layers.
+        at a time and knows its distances, so that ``positions`` may be None. ``mask`` may hand in `window_mask`, made
+        once for all layers.
         """
         queries = self._heads(self.q_proj(x))
         content_bias, position_bias = (self._heads(bias[None].to(queries.dtype)) for bias in (u, v))
         if isinstance(memory, KeyValueCache):
             y = self._step(queries, x, content_bias, position_bias, memory)
             return self.out_proj(join_heads(y, self.algebra))
+        if positions is None:
+            raise ValueError("positions must be given, one vector a distance, unless memory is a cache.")
         past = 0 if memory is None else _checked_past(memory, positions)
         context = x if memory is None else torch.cat([memory.to(x.dtype), x], dim=1)
         keys, values = self._heads(self.k_proj(context)), self._heads(self.v_proj(context))
