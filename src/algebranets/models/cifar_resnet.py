@@ -72,11 +72,13 @@ class CifarResNet(ImageNetwork):
         in_channels: int = 3,
         activation: str = "relu",
         norm: str = "batch",
+        lift: str = "learned",
+        init: str = "glorot",
         lowering: product.Lowering = "auto",
     ) -> None:
         if num_blocks < 1:
             raise ValueError(f"num_blocks must be at least 1; got {num_blocks}.")
-        kit = Kit(algebras.get(algebra), width, activation, norm, lowering)
+        kit = Kit(algebras.get(algebra), width, activation, norm, lift, init, lowering)
         super().__init__(kit, in_channels, num_layers=2, kernel_size=3)
         channels = kit.channels(32)
         stem = kit.channels(16 * kit.algebra.dim) if kit.algebra.dim > 1 else channels

@@ -5,6 +5,8 @@ Shapes: B batch, T time, E = hidden_size, V characters.
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -40,6 +42,9 @@ class GRULanguageModel(nn.Module):
     >>> logits.shape, state.shape
     (torch.Size([2, 1, 256]), torch.Size([1, 2, 64]))
     """
+
+    #: The axis of a state that counts texts.
+    state_batch_axis: ClassVar[int] = 1
 
     def __init__(
         self,

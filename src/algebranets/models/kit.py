@@ -1,4 +1,4 @@
-"""What the image networks are built from: the algebra, the width, the norm and the activation, chosen once.
+"""What the image networks are built from: algebra, width, norm, activation, Lift and initialisation, chosen once.
 
 The width rule: ``width`` times a real network's ``channels`` becomes ``floor(width * channels / A + 1/2)`` tuples, A
 the size of a tuple; a layer's real channels are A times that. None at all is an error.
@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -18,10 +19,19 @@ from torch import Tensor, nn
 
 from algebranets import product
 from algebranets.algebra import Algebra
-from algebranets.nn import Conv2d, Lift2d, Linear, TupleNorm, Whitening2d
+from algebranets.nn import Conv2d, Lift2d, Linear, TupleGate, TupleNorm, Whitening2d, init
 
-ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "swish": nn.SiLU}
+#: By name, from the algebra: component-wise ones, and the paper's ablation, gates that act on whole tuples (B.1).
+ACTIVATIONS: dict[str, Callable[[Algebra], nn.Module]] = {
+    "relu": lambda _: nn.ReLU(inplace=True),
+    "swish": lambda _: nn.SiLU(inplace=True),
+    "mean-gate": lambda algebra: TupleGate("mean", dim=1, algebra=algebra),
+    "determinant-gate": lambda algebra: TupleGate("determinant", dim=1, algebra=algebra),
+}
+LayerT = TypeVar("LayerT", Conv2d, Linear)
 NORMS = ("batch", "whitening")
+#: What layers come with, and the algebra-specific one that the paper compares it with.
+INITS = ("glorot", "polar")
 
 
 @dataclass(frozen=True)
@@ -32,15 +42,20 @@ class Kit:
     width: float = 1.0
     activation: str = "relu"
     norm_name: str = "batch"
+    lift_mode: str = "learned"
+    init: str = "glorot"
     lowering: product.Lowering = "auto"
 
     def __post_init__(self) -> None:
         if not 0 < self.width < math.inf:
             raise ValueError(f"width must be a positive number; got {self.width}.")
-        if self.activation not in ACTIVATIONS:
-            raise ValueError(f"activation must be one of {', '.join(ACTIVATIONS)}; got {self.activation!r}.")
-        if self.norm_name not in NORMS:
-            raise ValueError(f"norm must be one of {', '.join(NORMS)}; got {self.norm_name!r}.")
+        for name, value, choices in (
+            ("activation", self.activation, ACTIVATIONS),
+            ("norm", self.norm_name, NORMS),
+            ("init", self.init, INITS),
+        ):
+            if value not in choices:
+                raise ValueError(f"{name} must be one of {', '.join(choices)}; got {value!r}.")
 
     def channels(self, channels: int) -> int:
         """The real channels that stand for ``channels`` of the real network: whole tuples, by the width rule."""
@@ -54,12 +69,13 @@ class Kit:
 
     def lift(self, channels: int, num_layers: int = 1, kernel_size: int = 1) -> Lift2d:
         """Images to tuples: the paper's one-layer MLP at each pixel, unless told otherwise."""
-        return Lift2d(channels, num_layers=num_layers, kernel_size=kernel_size, algebra=self.algebra)
+        return Lift2d(channels, self.lift_mode, num_layers, kernel_size=kernel_size, algebra=self.algebra)
 
     def conv(self, inp: int, out: int, kernel_size: int, stride: int = 1, groups: int = 1) -> Conv2d:
         """A convolution without bias that keeps the image's size, up to its stride."""
         slide = (kernel_size, stride, kernel_size // 2)
-        return Conv2d(inp, out, *slide, groups=groups, bias=False, algebra=self.algebra, lowering=self.lowering)
+        layer = Conv2d(inp, out, *slide, groups=groups, bias=False, algebra=self.algebra, lowering=self.lowering)
+        return self._initialised(layer)
 
     def norm(self, channels: int) -> nn.Module:
         if self.norm_name == "whitening":
@@ -67,11 +83,17 @@ class Kit:
         return nn.BatchNorm2d(channels)
 
     def act(self) -> nn.Module:
-        return ACTIVATIONS[self.activation](inplace=True)
+        return ACTIVATIONS[self.activation](self.algebra)
 
     def head(self, features: int, num_classes: int) -> Linear:
         """One tuple for each class; `TupleNorm` makes the logits of it."""
-        return Linear(features, num_classes * self.algebra.dim, algebra=self.algebra, lowering=self.lowering)
+        layer = Linear(features, num_classes * self.algebra.dim, algebra=self.algebra, lowering=self.lowering)
+        return self._initialised(layer)
+
+    def _initialised(self, layer: LayerT) -> LayerT:
+        if self.init == "polar":
+            init.polar_(layer.weight, self.algebra)
+        return layer
 
 
 class ImageNetwork(nn.Module, ABC):

@@ -39,9 +39,11 @@ class MobileNetV1(ImageNetwork):
         in_channels: int = 3,
         activation: str = "relu",
         norm: str = "batch",
+        lift: str = "learned",
+        init: str = "glorot",
         lowering: product.Lowering = "auto",
     ) -> None:
-        kit = Kit(algebras.get(algebra), width, activation, norm, lowering)
+        kit = Kit(algebras.get(algebra), width, activation, norm, lift, init, lowering)
         super().__init__(kit, in_channels)
         channels = kit.channels(32)
         self.stem = nn.Sequential(

@@ -87,9 +87,11 @@ class ResNet(ImageNetwork):
         in_channels: int = 3,
         activation: str = "relu",
         norm: str = "batch",
+        lift: str = "learned",
+        init: str = "glorot",
         lowering: product.Lowering = "auto",
     ) -> None:
-        kit = Kit(algebras.get(algebra), width, activation, norm, lowering)
+        kit = Kit(algebras.get(algebra), width, activation, norm, lift, init, lowering)
         super().__init__(kit, in_channels)
         channels = kit.channels(64)
         self.conv1 = kit.conv(in_channels * kit.algebra.dim, channels, 7, stride=2)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float, Int
@@ -67,6 +67,9 @@ class TransformerXL(nn.Module):
     >>> logits.shape, memory[0].shape
     (torch.Size([2, 10, 256]), torch.Size([2, 16, 64]))
     """
+
+    #: The axis of a memory that counts texts.
+    state_batch_axis: ClassVar[int] = 0
 
     def __init__(
         self,
