@@ -6,12 +6,12 @@ python examples/char_lm.py --steps 300
 import argparse
 import math
 import time
-from pydoc_data.topics import topics
 
 import torch
 from torch import nn
 
 import algebranets as an
+from algebranets.data import load
 
 WIDTH, BATCH, LENGTH = 256, 32, 64
 
@@ -50,7 +50,6 @@ if __name__ == "__main__":
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--characters", type=int, default=200, help="to write afterwards")
     arguments = parser.parse_args()
-    prose = "\n".join(topics.values()).encode()
-    text = torch.frombuffer(bytearray(prose), dtype=torch.uint8)
+    text = load("python-prose").train
     for algebra in (an.R, an.M2R):
         write(train(algebra, text, arguments.steps), "The ", arguments.characters)

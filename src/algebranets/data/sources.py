@@ -1,0 +1,89 @@
+"""Where a data set's files are, and whether they are whole."""
+
+from __future__ import annotations
+
+import hashlib
+import mmap
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+#: The environment variable that says where data sets are.
+ROOT = "ALGEBRANETS_DATA"
+
+#: How an error about a file ends.
+AGAIN = "It is cut off or damaged: get it again."
+
+
+@dataclass(frozen=True)
+class Known:
+    """What is known of a file as it was published."""
+
+    size: int | None = None
+    md5: str | None = None
+
+
+def content(path: Path, known: Known | None = None) -> mmap.mmap:
+    """The bytes of a file, checked, and read where and when they are used; writing to them leaves the file alone."""
+    if not path.stat().st_size:
+        raise ValueError(f"{path} is empty. {AGAIN}")
+    with path.open("rb") as file:
+        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+    check(path, mapped, known)
+    return mapped
+
+
+def check(path: Path, data: mmap.mmap | bytes, known: Known | None) -> None:
+    """Refuse ``data`` of ``path`` that is not what is known of it.
+
+    >>> check(Path("enwik8"), b"<mediawiki", Known(size=100_000_000))
+    Traceback (most recent call last):
+    ValueError: enwik8 must hold 100,000,000 bytes; it has 10. It is cut off or damaged: get it again.
+    """
+    if known is None:
+        return
+    if known.size is not None and len(data) != known.size:
+        raise ValueError(f"{path} must hold {known.size:,} bytes; it has {len(data):,}. {AGAIN}")
+    if known.md5 is not None:
+        md5 = hashlib.md5(data, usedforsecurity=False).hexdigest()
+        if md5 != known.md5:
+            raise ValueError(f"{path} must have the MD5 sum {known.md5}; it has {md5}. {AGAIN}")
+
+
+def data_root(root: Path | str | None = None) -> Path:
+    """Where data sets are: what is given, or what ``ALGEBRANETS_DATA`` says, or ``data`` in the working directory."""
+    return Path(root or os.environ.get(ROOT) or "data").expanduser()
+
+
+def find_files(name: str, root: Path, folders: Sequence[str], files: Sequence[Sequence[str]], how: str) -> list[Path]:
+    """A path for each of ``files``, any of its names, in the first of ``folders`` that has one of them at all."""
+    for folder in (root / folder for folder in folders):
+        found = [path for names in files for path in [folder / n for n in names if (folder / n).is_file()][:1]]
+        if len(found) == len(files):
+            return found
+        if found:
+            missing = next(names for names in files if not any(folder / n in found for n in names))
+            raise ValueError(f"{folder} holds only a part of {name}: {_any(missing)} is missing. {how}")
+    raise _not_found(name, root, folders, _any(files[0]), how)
+
+
+def find_folder(name: str, root: Path, folders: Sequence[str], how: str) -> Path:
+    """The first of ``folders`` with a folder ``train``."""
+    for folder in folders:
+        if (root / folder / "train").is_dir():
+            return root / folder
+    raise _not_found(name, root, folders, "a folder train", how)
+
+
+def _not_found(name: str, root: Path, folders: Sequence[str], what: str, how: str) -> ValueError:
+    """The error that says what was looked for, where, and how to get it."""
+    places = ", ".join(folder for folder in folders if folder != ".")
+    return ValueError(
+        f"{name} is not there: looked for {what} in {root.absolute()} and, in it, {places}. {how} "
+        f"Where data sets are is what --data or {ROOT} says, or ./data."
+    )
+
+
+def _any(names: Sequence[str]) -> str:
+    return " or ".join(names)
