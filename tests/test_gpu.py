@@ -11,7 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import algebranets as an
 import zoo
-from algebranets import M2C, M2R, M4R, C, H, R, product
+from algebranets import M2C, M2R, M4R, C, H, R, product, recipes, train
 from algebranets.nn.relative import RelativeAttention, sinusoids
 from algebranets.product import Geometry
 from conftest import ALGEBRAS
@@ -284,3 +284,29 @@ def test_torchs_counter_sees_cudnns_recurrent_kernels(algebra):
     with counter:  # counts anew
         logits.sum().backward()
     assert counter.get_total_flops() == 2 * forward
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"compile": True}, {"precision": "32"}, {"precision": "16"}, {"strategy": "ddp"}, {"strategy": "fsdp"}],
+    ids=str,
+)
+@pytest.mark.parametrize("recipe", ["digits", "char-lm"])
+def test_a_run_trains_on_the_gpu_and_resumes(recipe, options, tmp_path):
+    """Four steps at once, and two and two behind a stop, give the same losses to rounding."""
+    from test_training import SMALL, WIDTHS, Crash, CrashAt, rows
+
+    settings = {**SMALL[recipe], "steps": 4, "evaluations": 2}
+    experiment = recipes.create(recipe, "M2R", WIDTHS.get(recipe, 1.0), settings=settings)
+    hardware = train.Hardware(accelerator="cuda", log_steps=1, checkpoint_steps=2, **options)
+    result = train.run(experiment, tmp_path / "whole", hardware)
+    assert result.environment["device"] == torch.cuda.get_device_name()
+    with pytest.raises(Crash):
+        train.run(experiment, tmp_path / "broken", hardware, [CrashAt(3)])
+    train.resume(tmp_path / "broken")
+    for one, two in zip(rows(tmp_path / "whole"), rows(tmp_path / "broken"), strict=True):
+        assert one["step"] == two["step"]
+        for name in ("train_loss", "loss"):
+            assert one.get(name) == pytest.approx(two.get(name), rel=2e-2)
+    measured = train.evaluate(tmp_path / "whole", train.Hardware(accelerator="cuda", precision="32"))
+    assert measured["loss"] == pytest.approx(result.curve[-1]["loss"], rel=3e-2)

@@ -6,8 +6,6 @@ A layer that disagrees with its reference is not timed.
 from __future__ import annotations
 
 import json
-import platform
-import subprocess
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
@@ -20,11 +18,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from algebranets import algebra as algebras
+from algebranets import files
 from algebranets import nn as ann
 from algebranets.algebra import Algebra
 from algebranets.nn.relative import sinusoids, window_mask
 from algebranets.product import Geometry
 from algebranets.product.blocks.matrix import matrix, multiply
+from algebranets.train.environment import commit, device_name
 
 #: Channels and height of the images that convolutions are timed on.
 IMAGES = ((64, 32), (128, 16), (256, 16), (512, 8))
@@ -133,11 +133,7 @@ def attention(
 
 def save(rows: list[Row], path: Path) -> None:
     """Write the rows as JSON lines, whole or not at all."""
-    text = "".join(json.dumps(asdict(row)) + "\n" for row in rows)
-    partial = path.with_name(path.name + ".partial")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial.write_text(text, encoding="utf-8")
-    partial.replace(path)
+    files.write(path, "".join(json.dumps(asdict(row)) + "\n" for row in rows))
 
 
 def _linear(algebra: Algebra, width: int, batch: int) -> Iterator[Case]:
@@ -260,16 +256,14 @@ def _measure(case: Case, device: str, dtype: torch.dtype, rounds: int) -> Row:
         case.shape,
         case.algebra.name,
         str(dtype).removeprefix("torch."),
-        torch.cuda.get_device_name()
-        if device == "cuda"
-        else f"{platform.machine()}, {torch.get_num_threads()} threads",
+        device_name(device),
         "auto",
         median(ratios),
         (low, high),
         count[0] / count[1],
         error,
         torch.__version__,
-        _commit(),
+        commit(),
     )
 
 
@@ -307,12 +301,3 @@ def _timed(step: Callable[[], None], device: str) -> float:
     if device == "cuda":
         torch.cuda.synchronize()
     return time.perf_counter() - start
-
-
-def _commit() -> str:
-    here = Path(__file__).parent
-    command = ["git", "-C", str(here), "rev-parse", "--short", "HEAD"]
-    try:
-        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=5).stdout.strip()
-    except (OSError, subprocess.SubprocessError):
-        return "unknown"

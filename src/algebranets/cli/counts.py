@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import json
 from dataclasses import asdict
 from inspect import signature
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 
-from algebranets.cli.terminal import console, get_algebra, new_table
+from algebranets.cli.terminal import console, get_algebra, new_table, read_settings, short
 
 if TYPE_CHECKING:
     from algebranets import accounting
@@ -37,7 +36,7 @@ def profile(
     arguments = {
         "algebra": get_algebra(algebra),
         **({} if width is None else {"width": width}),
-        **_settings(options or []),
+        **read_settings(options or []),
     }
     try:
         with torch.device("meta"):  # counting needs no weights
@@ -60,9 +59,9 @@ def profile(
     table.add_row("total", *_figures(total), style="bold")
     console.print(table)
     if total.statistics:
-        console.print(f"Besides, {_short(total.statistics)} moving statistics.", highlight=False)
+        console.print(f"Besides, {short(total.statistics)} moving statistics.", highlight=False)
     if total.paper is not None and round(total.paper) != total.multiplies:
-        console.print(f"Operations as the paper counts them: {_short(total.paper)}.", highlight=False)
+        console.print(f"Operations as the paper counts them: {short(total.paper)}.", highlight=False)
 
 
 def _image_size(name: str, model: Any, size: int | None) -> dict[str, int]:
@@ -73,31 +72,9 @@ def _image_size(name: str, model: Any, size: int | None) -> dict[str, int]:
     return {"image_size": size}
 
 
-def _settings(options: list[str]) -> dict[str, object]:
-    """``["num_layers=42"]`` as ``{"num_layers": 42}``; what is no Python literal is a string."""
-    settings: dict[str, object] = {}
-    for option in options:
-        key, equals, text = option.partition("=")
-        if not equals:
-            raise typer.BadParameter(f"--set takes NAME=VALUE, as in --set num_layers=42; got {option!r}.")
-        try:
-            settings[key] = ast.literal_eval(text)
-        except (ValueError, SyntaxError):
-            settings[key] = text
-    return settings
-
-
 def _figures(row: accounting.Row) -> list[str]:
     intensity = f"{row.intensity:.2f}" if row.multiplies else "-"
-    return [_short(row.parameters), _short(row.multiplies), intensity, _short(row.bytes) + "B", _short(row.activations)]
-
-
-def _short(number: float) -> str:
-    """Such as ``12.34 M``."""
-    for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
-        if number >= size:
-            return f"{number / size:#.4g} {unit}"
-    return f"{number:.0f} "
+    return [short(row.parameters), short(row.multiplies), intensity, short(row.bytes) + "B", short(row.activations)]
 
 
 def print_paper(

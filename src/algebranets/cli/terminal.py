@@ -1,6 +1,10 @@
-"""What every command shares: the terminal, its tables, and an algebra by its name."""
+"""What every command shares: the terminal, its tables, numbers on them, and what is read from arguments."""
 
 from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import typer
 from rich import box
@@ -12,15 +16,45 @@ from algebranets.algebra import Algebra
 
 console = Console()
 
+T = TypeVar("T")
+
 
 def new_table(title: str) -> Table:
     """A table in the house style: as wide as what it holds, no frame."""
     return Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", padding=(0, 1, 0, 0), pad_edge=False)
 
 
-def get_algebra(name: str) -> Algebra:
-    """The algebra of this name, or the end of the program with what is wrong."""
+def or_exit(function: Callable[..., T], *arguments: Any, **options: Any) -> T:
+    """What the function gives, or the end of the program with what is wrong."""
     try:
-        return algebras.get(name)
+        return function(*arguments, **options)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
+
+
+def get_algebra(name: str) -> Algebra:
+    """The algebra of this name, or the end of the program with what is wrong."""
+    return or_exit(algebras.get, name)
+
+
+def read_settings(options: list[str]) -> dict[str, object]:
+    """``["num_layers=42"]`` as ``{"num_layers": 42}``; what is no Python literal is a string."""
+    settings: dict[str, object] = {}
+    for option in options:
+        key, equals, text = option.partition("=")
+        if not equals:
+            raise typer.BadParameter(f"--set takes NAME=VALUE, as in --set num_layers=42; got {option!r}.")
+        words = {"true": True, "false": False}
+        try:
+            settings[key] = words[text] if text in words else ast.literal_eval(text)
+        except (ValueError, SyntaxError):
+            settings[key] = text
+    return settings
+
+
+def short(number: float) -> str:
+    """Such as ``12.34 M``; ready for what is counted, as in ``12.34 MB`` and ``12.34 M parameters``."""
+    for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if number >= size:
+            return f"{number / size:#.4g} {unit}"
+    return f"{number:.0f} "

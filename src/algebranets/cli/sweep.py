@@ -1,0 +1,88 @@
+"""The command that trains many runs of one recipe."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.live import Live
+from rich.table import Table
+
+from algebranets.cli import training
+from algebranets.cli.terminal import console, new_table, or_exit, read_settings
+
+if TYPE_CHECKING:
+    from algebranets.recipes.sweep import Job
+
+
+def sweep(
+    recipe: Annotated[str, typer.Argument(help="As listed by `algebranets recipes`.")],
+    algebras: Annotated[str, typer.Option(help="With commas between.")] = "R,C,H,M2R",
+    widths: Annotated[str, typer.Option(help="Width multipliers, with commas between.")] = "1",
+    seeds: Annotated[int, typer.Option(min=1, help="How many: 0, 1, ...")] = 1,
+    options: training.Settings = None,
+    out: Annotated[Path, typer.Option(help="The folder of the runs' folders.")] = Path("runs"),
+    jobs: Annotated[int, typer.Option(min=1, help="How many runs side by side.")] = 1,
+    accelerator: training.Accelerator = "auto",
+    precision: training.Precision = "auto",
+    compile: training.Compile = False,
+    data: training.Data = "",
+    checkpoint_minutes: training.Minutes = 5.0,
+) -> None:
+    """Train every algebra, width and seed; what is done is skipped, what was stopped goes on."""
+    from algebranets.recipes import sweep as sweeping
+
+    flags = ["--accelerator", accelerator, "--precision", precision, "--checkpoint-minutes", f"{checkpoint_minutes:g}"]
+    flags += ["--compile"] if compile else []
+    flags += ["--data", data] if data else []
+    todo = or_exit(
+        sweeping.jobs,
+        recipe,
+        algebras.split(","),
+        [or_exit(_number, width) for width in widths.split(",")],
+        range(seeds),
+        read_settings(options or []),
+        out,
+        flags,
+    )
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: runs stop behind checkpoints
+    try:
+        with Live(_table(recipe, todo), console=console, refresh_per_second=2) as live:
+            for _ in sweeping.run_all(todo, jobs):
+                live.update(_table(recipe, todo))
+            live.update(_table(recipe, todo))
+    except KeyboardInterrupt:
+        console.print("stopped; the same command goes on with it.")
+        raise typer.Exit(130) from None
+    for job in todo:
+        if job.failed:
+            console.print(f"[red]failed[/]: {job.experiment.name}, see {job.output}", soft_wrap=True)
+    console.print(f"Make tables and figures of it by `algebranets report {out / recipe}`.", soft_wrap=True)
+    raise typer.Exit(1 if any(job.failed for job in todo) else 0)
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError(f"--widths takes numbers with commas between; got {text!r}.") from None
+
+
+def _table(recipe: str, todo: Iterable[Job]) -> Table:
+    table = new_table(f"sweep of {recipe}")
+    for heading in ("run", "state", "", "seconds"):
+        table.add_column(heading, justify="right" if heading == "seconds" else "left")
+    for job in todo:
+        if job.result is not None:
+            outcome = f"{job.result.metric} {job.result.value:.4g}"
+            table.add_row(job.experiment.name, "done", outcome, f"{job.result.seconds:.0f}")
+        elif job.process is not None:
+            last = max(job.folder.rows(), key=lambda row: row["step"], default=None)
+            step, seconds = ("", "") if last is None else (f"step {last['step']}", f"{last['seconds']:.0f}")
+            table.add_row(job.experiment.name, "running", step, seconds)
+        else:
+            table.add_row(job.experiment.name, "failed" if job.failed else "waiting", "", "")
+    return table

@@ -1,0 +1,200 @@
+"""The commands that train: recipes, train, eval."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.logging import RichHandler
+from rich.markup import escape
+
+from algebranets.cli.terminal import console, new_table, or_exit, read_settings, short
+
+if TYPE_CHECKING:
+    from algebranets.train import Experiment, Hardware, Result
+
+Algebra = Annotated[str, typer.Option(help="A name, a constructor or a table file.")]
+Width = Annotated[float, typer.Option(help="Width multiplier.")]
+Settings = Annotated[
+    list[str] | None, typer.Option("--set", help="Another setting, as in optimizer.lr=0.1; give it several times.")
+]
+Accelerator = Annotated[str, typer.Option(help="cpu, cuda, or auto: a GPU if there is one.")]
+Devices = Annotated[int, typer.Option(help="How many on each node; torchrun knows better.")]
+Nodes = Annotated[int, typer.Option(help="How many machines, under SLURM; torchrun knows better.")]
+Strategy = Annotated[str, typer.Option(help="ddp or fsdp; auto is ddp where there are several devices.")]
+Precision = Annotated[str, typer.Option(help="32, bf16 or 16 (mixed); auto is bf16 on a GPU.")]
+Compile = Annotated[bool, typer.Option("--compile", help="torch.compile the model, block by block.")]
+Data = Annotated[
+    str, typer.Option(help="Where data sets lie (otherwise ALGEBRANETS_DATA or ./data), or your own text.")
+]
+Minutes = Annotated[float, typer.Option(help="Between checkpoints.")]
+LogSteps = Annotated[int, typer.Option(help="Between rows of metrics.")]
+Loggers = Annotated[list[str] | None, typer.Option("--logger", help="tensorboard or csv, besides metrics.jsonl.")]
+
+
+def list_recipes(
+    algebras: Annotated[str, typer.Option(help="Whose costs to print, with commas between.")] = "R,M2R",
+) -> None:
+    """List the experiments that can be trained, with what their models cost."""
+    import torch
+
+    from algebranets import account, recipes
+    from algebranets.train import Images
+
+    names = algebras.split(",")
+    table = new_table("Recipes: parameters, and multiply-adds of one image or token")
+    table.add_column("")
+    table.add_column("trained on", no_wrap=True)
+    for name in names:
+        table.add_column(f"{name} para-\nmeters", justify="right", no_wrap=True)
+        table.add_column(f"{name} mult.-\nadds", justify="right", no_wrap=True)
+    sizes = set()
+    for recipe in recipes.RECIPES:
+        cells: list[str] = []
+        for name in names:
+            experiment = or_exit(recipes.create, recipe, name)
+            with torch.device("meta"):
+                model: Any = experiment.build()
+                cost = account(model, *model.example_inputs())
+            cells += [short(cost.parameters), short(cost.multiplies)]
+        if isinstance(experiment.data, Images):
+            sizes.add(model.image_size)
+            length = f"{experiment.epochs:g} epochs"
+        else:
+            length = f"{experiment.steps:,} steps"
+        table.add_row(recipe, f"{experiment.data.name}\n{length}", *cells)
+    console.print(table)
+    shown = " and ".join(map(str, sorted(sizes, reverse=True)))
+    console.print(f"Images are counted at the side their models are for, {shown}; tokens with a full window.")
+    console.print("`algebranets train RECIPE --algebra M2R` trains one.")
+
+
+def train(
+    context: typer.Context,
+    recipe: Annotated[str, typer.Argument(help="As listed by `algebranets recipes`.")] = "",
+    algebra: Algebra = "R",
+    width: Width = 1.0,
+    seed: Annotated[int, typer.Option(help="Of weights, batches and dropout.")] = 0,
+    options: Settings = None,
+    out: Annotated[Path | None, typer.Option(help="The run's folder (otherwise runs/RECIPE/NAME).")] = None,
+    resume: Annotated[Path | None, typer.Option(help="Go on with the run in this folder.")] = None,
+    accelerator: Accelerator = "auto",
+    devices: Devices = 1,
+    nodes: Nodes = 1,
+    strategy: Strategy = "auto",
+    precision: Precision = "auto",
+    compile: Compile = False,
+    data: Data = "",
+    checkpoint_minutes: Minutes = 5.0,
+    checkpoint_steps: Annotated[int, typer.Option(help="A checkpoint every so many steps besides.")] = 0,
+    log_steps: LogSteps = 50,
+    loggers: Loggers = None,
+) -> None:
+    """Train a recipe, or go on with a run that was stopped or killed."""
+    from algebranets import recipes
+    from algebranets.train import Hardware, RunFolder
+
+    settings = read_settings(options or [])
+    if data and Path(data).is_file():
+        settings["data.name"], data = data, ""
+    if (resume is None) == (not recipe):
+        raise typer.BadParameter("give a recipe to train, or --resume and the folder of a run, and not both.")
+    on = {
+        "accelerator": accelerator,
+        "devices": devices,
+        "nodes": nodes,
+        "strategy": strategy,
+        "precision": precision,
+        "compile": compile,
+        "data": data,
+        "checkpoint_minutes": checkpoint_minutes,
+        "checkpoint_steps": checkpoint_steps,
+        "log_steps": log_steps,
+        "loggers": tuple(loggers or ()),
+    }
+    if resume is not None:
+        if settings:
+            raise typer.BadParameter("a run that goes on keeps its settings: leave --set away, or begin another one.")
+        folder = RunFolder(resume)
+        experiment = or_exit(folder.experiment)
+        asked = {name: value for name, value in on.items() if _is_given(context, name)}
+        run_with_bar(
+            experiment, resume, or_exit(Hardware.from_dict, {**folder.environment().get("hardware", {}), **asked})
+        )
+        return
+    experiment = or_exit(recipes.create, recipe, algebra, width, seed, settings)
+    run_with_bar(experiment, out or Path("runs") / recipe / experiment.name, or_exit(Hardware, **on))
+
+
+def _is_given(context: typer.Context, name: str) -> bool:
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
+
+
+def run_with_bar(experiment: Experiment, folder: Path, hardware: Hardware) -> None:
+    """Train with a progress bar, and say what came out and where."""
+    from lightning.pytorch.utilities import rank_zero_only
+
+    from algebranets.cli.progress import Bar, new_progress
+    from algebranets.train import Stopped, run
+
+    first = getattr(rank_zero_only, "rank", 0) in (0, None)
+    show_warnings()
+    progress = new_progress()
+    bar = Bar(progress, experiment.algebra)
+    try:
+        with progress if first else nullcontext():
+            result = run(experiment, folder, hardware, [bar] if first else [])
+            if result is not None:
+                bar.finish(result.metric, result.value)
+    except Stopped as stopped:
+        console.print(f"{stopped} Go on by `algebranets train --resume {folder}`.", markup=False)
+        raise typer.Exit(130) from None
+    except ValueError as error:
+        console.print(f"[red]error[/]: {escape(str(error))}", soft_wrap=True)
+        raise typer.Exit(1) from None
+    if result is not None:
+        print_result(result, folder)
+
+
+def print_result(result: Result, folder: Path) -> None:
+    """One line of what came out, one of where it is."""
+    console.print(
+        f"{result.recipe} {result.label}: {result.metric} {result.value:.4g}, {short(result.parameters)} parameters, "
+        f"{short(result.multiplies)} multiply-adds, {result.seconds:.0f} s",
+        markup=False,
+        highlight=False,
+    )
+    console.print(f"in {folder}", markup=False, highlight=False, soft_wrap=True)
+
+
+def evaluate(
+    run: Annotated[Path, typer.Argument(help="The folder of a finished run.")],
+    accelerator: Accelerator = "auto",
+    precision: Precision = "auto",
+    data: Data = "",
+) -> None:
+    """Evaluate a finished run's weights anew, beside what it recorded."""
+    from algebranets.train import Hardware, RunFolder
+    from algebranets.train import evaluate as measure
+
+    hardware = or_exit(Hardware, accelerator, precision=precision, data=data)
+    measured = or_exit(measure, run, hardware)
+    result = or_exit(RunFolder(run).finished)
+    table = new_table(str(run))
+    for heading in ("", "now", "when trained"):
+        table.add_column(heading, justify="right" if heading else "left")
+    for name, value in measured.items():
+        then = "" if result is None else f"{result.curve[-1][name]:.4f}"
+        table.add_row(name, f"{value:.4f}", then)
+    console.print(table)
+
+
+def show_warnings() -> None:
+    """What training warns of goes to the terminal as well as to the run's log."""
+    log = logging.getLogger("algebranets")
+    if not any(isinstance(handler, RichHandler) for handler in log.handlers):
+        log.addHandler(RichHandler(logging.WARNING, console, show_time=False, show_path=False))

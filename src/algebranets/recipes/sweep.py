@@ -1,0 +1,97 @@
+"""Many runs of one recipe: which they are, and several side by side, each in a process of its own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from algebranets import recipes
+from algebranets.train import Experiment, Result, RunFolder
+
+
+@dataclass
+class Job:
+    """One run: its folder, the command that makes it, and its process while it runs."""
+
+    experiment: Experiment
+    folder: RunFolder
+    command: list[str]
+    process: subprocess.Popen[bytes] | None = None
+    failed: bool = False
+    result: Result | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        self.result = self.folder.finished() if self.folder.holds(self.experiment) else None
+
+    @property
+    def output(self) -> Path:
+        """What its process prints."""
+        return self.folder.path / "output.txt"
+
+    @property
+    def waiting(self) -> bool:
+        return self.result is None and self.process is None and not self.failed
+
+    def start(self) -> None:
+        """Start its process, in a session of its own: signals reach it from `stop` alone."""
+        self.folder.path.mkdir(parents=True, exist_ok=True)
+        with self.output.open("ab") as output:
+            self.process = subprocess.Popen(self.command, stdout=output, stderr=output, start_new_session=True)
+
+    def poll(self) -> None:
+        """Take note of its end."""
+        if self.process is not None and self.process.poll() is not None:
+            self.result = self.folder.finished()
+            self.failed = self.result is None
+            self.process = None
+
+    def stop(self) -> None:
+        """Ask it to stop, behind a checkpoint, and wait for it."""
+        if self.process is not None:
+            self.process.terminate()
+            self.process.wait()
+            self.process = None
+
+
+def jobs(
+    recipe: str,
+    algebras: Iterable[str],
+    widths: Iterable[float],
+    seeds: Iterable[int],
+    settings: Mapping[str, Any],
+    out: Path,
+    options: Iterable[str] = (),
+) -> list[Job]:
+    """A job for each algebra, width and seed; ``options`` are further ones of ``algebranets train``."""
+    made = []
+    for algebra, width, seed in product(algebras, widths, seeds):
+        experiment = recipes.create(recipe, algebra, width, seed, settings)
+        folder = RunFolder(out / recipe / experiment.name)
+        command = [sys.executable, "-m", "algebranets", "train", recipe, "--algebra", algebra, "--width", f"{width:g}"]
+        command += ["--seed", str(seed), "--out", str(folder.path), *options]
+        for name, value in settings.items():
+            command += ["--set", f"{name}={value}"]
+        made.append(Job(experiment, folder, command))
+    return made
+
+
+def run_all(todo: list[Job], at_once: int) -> Iterator[None]:
+    """Run the jobs that are not done, so many at once; yields now and then, for whoever watches."""
+    try:
+        while any(job.waiting or job.process for job in todo):
+            for job in todo:
+                job.poll()
+            free = at_once - sum(job.process is not None for job in todo)
+            for job in [job for job in todo if job.waiting][: max(0, free)]:
+                job.start()
+            yield
+            time.sleep(0.5)
+    finally:
+        for job in todo:
+            job.stop()

@@ -1,0 +1,151 @@
+"""What happens between steps, as Lightning callbacks: randomness, the journal, checkpoints and stopping."""
+
+from __future__ import annotations
+
+import logging
+import math
+import signal
+import threading
+import time
+from collections.abc import Iterable
+from types import FrameType
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+from lightning.pytorch.callbacks import Callback
+from torch import Tensor
+
+from algebranets.data.batches import seed_of
+from algebranets.train.folder import RunFolder
+from algebranets.train.tasks import Task
+
+log = logging.getLogger("algebranets")
+
+DIVERGED = (
+    "training has diverged and was stopped. Its last checkpoint is from before; try a smaller optimizer.lr, a longer "
+    "schedule.warmup or optimizer.clip=1."
+)
+
+
+class Stopped(Exception):  # noqa: N818 - no error: somebody asked for it
+    """Training was asked to stop, and did, behind a checkpoint."""
+
+
+class StepSeed(Callback):
+    """Randomness (dropout) is a function of the seed, the step and the process alone: nothing to save, or to lose."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+
+    def on_train_batch_start(self, trainer: pl.Trainer, *_: Any) -> None:
+        torch.manual_seed(seed_of(self.seed, trainer.global_step, trainer.global_rank))
+
+
+class Journal(Callback):
+    """Writes metrics to every logger and evaluations to the log; a loss that is no number ends the run."""
+
+    def __init__(self, per_epoch: int, every: int) -> None:
+        self.per_epoch, self.every = per_epoch, every
+        self.begun = time.monotonic()
+
+    def begin(self, rows: Iterable[dict[str, float]]) -> None:
+        """Count time from here on, beside what is in the rows of earlier."""
+        self.begun = time.monotonic() - max((row["seconds"] for row in rows), default=0.0)
+
+    def on_train_batch_end(self, trainer: pl.Trainer, task: pl.LightningModule, outputs: Any, *_: Any) -> None:
+        step = trainer.global_step
+        if step % self.every and step != 1:
+            return
+        loss = outputs["loss"].detach()
+        if trainer.world_size > 1:
+            loss = trainer.strategy.reduce(loss, reduce_op="mean")
+        value = float(loss)
+        if not math.isfinite(value):
+            raise ValueError(f"the loss at step {step} is {value}: {DIVERGED}")
+        self._write(trainer, {"train_loss": value, "lr": trainer.optimizers[0].param_groups[0]["lr"]})
+
+    def on_validation_end(self, trainer: pl.Trainer, task: pl.LightningModule) -> None:
+        assert isinstance(task, Task)
+        self._write(trainer, task.measured)
+        shown = ", ".join(f"{name} {value:.4g}" for name, value in task.measured.items())
+        log.info("step %d of %d: %s", trainer.global_step, task.steps, shown)
+
+    def _write(self, trainer: pl.Trainer, metrics: dict[str, float]) -> None:
+        step = trainer.global_step
+        when = {"epoch": step / self.per_epoch, "seconds": time.monotonic() - self.begun}
+        for logger in trainer.loggers:
+            logger.log_metrics({**when, **metrics}, step)
+
+
+class Checkpoints(Callback):
+    """Checkpoints every so many minutes (or steps), and when SIGTERM or Ctrl-C asks to stop.
+
+    A step that is evaluated is checkpointed behind its evaluation, every other one when it is done: what is in a
+    checkpoint never has to be measured again.
+    """
+
+    def __init__(self, folder: RunFolder, evaluate_every: int, minutes: float, every: int = 0) -> None:
+        self.folder, self.evaluate_every, self.seconds, self.every = folder, evaluate_every, 60 * minutes, every
+        self.saved_at = time.monotonic()
+        self.asked: str | None = None
+        self.before: dict[int, Any] = {}
+
+    def on_train_start(self, trainer: pl.Trainer, task: pl.LightningModule) -> None:
+        self.saved_at = time.monotonic()
+        if threading.current_thread() is threading.main_thread():  # others hear no signals
+            for number in (signal.SIGTERM, signal.SIGINT):
+                self.before[number] = signal.signal(number, self._ask)
+
+    def _ask(self, number: int, _: FrameType | None) -> None:
+        self.asked = signal.Signals(number).name
+        signal.signal(number, signal.default_int_handler)  # asked twice, it ends at once
+
+    def on_train_batch_end(self, trainer: pl.Trainer, task: pl.LightningModule, *_: Any) -> None:
+        assert isinstance(task, Task)
+        step = trainer.global_step
+        trainer.should_stop = step == task.steps  # which makes Lightning evaluate the last step
+        if step % self.evaluate_every and step < task.steps:
+            self._act(trainer, task)
+
+    def on_validation_end(self, trainer: pl.Trainer, task: pl.LightningModule) -> None:
+        assert isinstance(task, Task)
+        self._act(trainer, task)
+
+    def _act(self, trainer: pl.Trainer, task: Task) -> None:
+        step = trainer.global_step
+        due = time.monotonic() - self.saved_at >= self.seconds or (self.every > 0 and step % self.every == 0)
+        last = step == task.steps
+        stop, save = (self._any(trainer, flag) for flag in (self.asked is not None, due or last))
+        if not stop and not save:
+            return
+        check_finite(task, step)
+        trainer.save_checkpoint(self.folder.checkpoint(step))
+        self.saved_at = time.monotonic()
+        if trainer.is_global_zero:
+            self.folder.prune()
+        if stop and not last:
+            raise Stopped(f"stopped by {self.asked or 'another process'} at step {step}, behind a checkpoint.")
+
+    @staticmethod
+    def _any(trainer: pl.Trainer, flag: bool) -> bool:
+        """Processes save together, so they must agree, though their clocks and signals do not."""
+        return trainer.strategy.reduce_boolean_decision(flag, all=False) if trainer.world_size > 1 else flag
+
+    def teardown(self, trainer: pl.Trainer, task: pl.LightningModule, stage: str) -> None:
+        self._restore()
+
+    def on_exception(self, trainer: pl.Trainer, task: pl.LightningModule, exception: BaseException) -> None:
+        self._restore()
+
+    def _restore(self) -> None:
+        for number, handler in self.before.items():
+            signal.signal(number, handler)
+        self.before.clear()
+
+
+def check_finite(task: pl.LightningModule, step: int) -> None:
+    """Weights that are no numbers are not worth a checkpoint."""
+    finite: list[Tensor] = [p.detach().isfinite().all() for p in task.parameters()]
+    if not bool(torch.stack(finite).all()):
+        raise ValueError(f"weights are no longer finite at step {step}: {DIVERGED}")

@@ -1,0 +1,49 @@
+"""Where a run ran: commit, versions, device."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+from importlib import metadata
+from pathlib import Path
+
+import torch
+
+import algebranets
+
+PACKAGES = ("torch", "lightning", "torchmetrics", "triton")
+
+
+def environment(device: torch.device | str) -> dict[str, str]:
+    """Commit, versions and device, by name."""
+    return {
+        "algebranets": algebranets.__version__,
+        "commit": commit(),
+        "device": device_name(device),
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        **{name: _version(name) for name in PACKAGES},
+    }
+
+
+def device_name(device: torch.device | str) -> str:
+    """What the hardware calls itself."""
+    if torch.device(device).type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"{platform.machine()}, {torch.get_num_threads()} threads"
+
+
+def commit() -> str:
+    """The commit of the checkout this package runs from, or "unknown"."""
+    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--abbrev=7"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=5).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return "unknown"
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "not installed"

@@ -1,0 +1,264 @@
+"""An experiment, complete: every number that decides what a run computes, as one frozen value.
+
+Recipes return them, ``config.json`` of a run folder holds one, and ``--set optimizer.lr=0.1`` changes one.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, get_type_hints
+
+from torch import nn
+
+from algebranets import algebra as algebras
+from algebranets import models
+from algebranets.train.results import label
+
+#: What `Schedule.name` may be: a function of the share of training that is done to a share of the learning rate.
+SCHEDULES: dict[str, Callable[[Schedule, float], float]] = {
+    "constant": lambda _, __: 1.0,
+    "steps": lambda s, done: s.factor ** sum(done >= milestone for milestone in s.milestones),
+    "linear": lambda s, done: 1 - (1 - s.final) * s.since_warmup(done),
+    "cosine": lambda s, done: s.final + (1 - s.final) * (1 + math.cos(math.pi * s.since_warmup(done))) / 2,
+}
+
+
+#: Settings that have options of their own on the command line.
+OWN = ("recipe", "algebra", "width", "seed")
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """The learning rate over training: up in a line for the first ``warmup`` share of it, then as the name says."""
+
+    name: str = "constant"
+    warmup: float = 0.0
+    #: For "steps": the shares of training from which the rate is multiplied by ``factor`` once more.
+    milestones: tuple[float, ...] = ()
+    factor: float = 0.1
+    #: For "linear" and "cosine": the share of the rate that is left at the end.
+    final: float = 0.0
+
+    def __post_init__(self) -> None:
+        _one_of("schedule.name", self.name, SCHEDULES)
+        _between("schedule.warmup", self.warmup, 0, 1)
+
+    def share(self, step: int, steps: int) -> float:
+        """The share of the learning rate at ``step`` of ``steps``.
+
+        >>> [round(Schedule("linear", warmup=0.2).share(step, 10), 2) for step in (0, 1, 2, 6, 9)]
+        [0.5, 1.0, 1.0, 0.5, 0.12]
+        """
+        warm = (step + 1) / (self.warmup * steps) if self.warmup else 1.0
+        return min(1.0, warm) * SCHEDULES[self.name](self, step / steps)
+
+    def since_warmup(self, done: float) -> float:
+        """The share of what comes behind the warm-up that is done."""
+        return max(0.0, done - self.warmup) / max(1 - self.warmup, 1e-9)
+
+
+@dataclass(frozen=True)
+class Optimizer:
+    """SGD, Adam or AdamW; ``weight_decay`` is L2 for the first two, and never touches norms and biases."""
+
+    lr: float
+    name: str = "sgd"
+    momentum: float = 0.9
+    nesterov: bool = False
+    betas: tuple[float, ...] = (0.9, 0.999)
+    weight_decay: float = 0.0
+    #: Gradients of a larger norm are scaled down to this one; 0 leaves them alone.
+    clip: float = 0.0
+
+    def __post_init__(self) -> None:
+        _one_of("optimizer.name", self.name, ("sgd", "adam", "adamw"))
+        for name in ("lr", "weight_decay", "clip"):
+            _between(f"optimizer.{name}", getattr(self, name), 0, math.inf)
+
+
+@dataclass(frozen=True)
+class Images:
+    """A set of images by its name (see `algebranets.data`) and how batches are made of it."""
+
+    name: str
+    batch_size: int
+    #: The side of training images: random crops of tensors, random resized crops of image files; 0 takes them whole.
+    crop: int = 0
+    padding: int = 0
+    flip: bool = True
+    workers: int = 8
+    eval_batch_size: int = 1000
+
+    def __post_init__(self) -> None:
+        _at_least_one("data", batch_size=self.batch_size, eval_batch_size=self.eval_batch_size)
+
+
+@dataclass(frozen=True)
+class Texts:
+    """A text by its name or file: rows of ``length`` characters; the state is carried from batch to batch."""
+
+    name: str
+    batch_size: int
+    length: int
+    eval_batch_size: int = 1
+    eval_length: int = 512
+    #: How far a Transformer-XL looks back in evaluation; 0 is the model's own window.
+    eval_window: int = 0
+
+    def __post_init__(self) -> None:
+        sizes = {name: getattr(self, name) for name in ("batch_size", "length", "eval_batch_size", "eval_length")}
+        _at_least_one("data", **sizes)
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """What is trained, on what and how; what it runs on is no part of it."""
+
+    recipe: str
+    algebra: str
+    model: Mapping[str, Any]
+    data: Images | Texts
+    optimizer: Optimizer
+    schedule: Schedule = field(default_factory=Schedule)
+    width: float = 1.0
+    seed: int = 0
+    #: Passes over the data; ``steps``, if not 0, is how many batches are trained on instead.
+    epochs: float = 0.0
+    steps: int = 0
+    label_smoothing: float = 0.0
+    #: How often the model is evaluated, the end included.
+    evaluations: int = 20
+    #: What is not the recipe's own: the settings that `changed` changed.
+    changes: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        algebras.get(self.algebra)  # says what is wrong with it
+        _at_least_one("", evaluations=self.evaluations)
+        if self.epochs <= 0 and self.steps <= 0:
+            raise ValueError(f"epochs or steps must be positive; got epochs={self.epochs} and steps={self.steps}.")
+        object.__setattr__(self, "model", _complete(self.model))
+
+    @property
+    def metric(self) -> str:
+        """What the run is judged by: a key of `results.METRICS`."""
+        return "accuracy" if isinstance(self.data, Images) else "bpc"
+
+    @property
+    def name(self) -> str:
+        """Of its folder beside others of its recipe: ``M2R-x0.5-norm-whitening-seed0``."""
+        words = label(Path(self.algebra).stem, self.width, self.changes)
+        return re.sub(r"[^\w.()]+", "-", words).strip("-") + f"-seed{self.seed}"
+
+    def num_steps(self, per_epoch: int) -> int:
+        """How many batches are trained on, where a pass over the data has ``per_epoch``."""
+        return self.steps or max(1, round(self.epochs * per_epoch))
+
+    def build(self) -> nn.Module:
+        """The model, with the weights this experiment starts from."""
+        return models.create(self.model["name"], algebra=algebras.get(self.algebra), **self.options())
+
+    def options(self) -> dict[str, Any]:
+        """What the model is built with, besides its algebra."""
+        given = {name: value for name, value in self.model.items() if name != "name"}
+        return {**given, "width": self.width} if "width" in _parameters(self.model["name"]) else given
+
+    def changed(self, settings: Mapping[str, Any]) -> Experiment:
+        """With other values at dotted names, as in ``{"optimizer.lr": 0.1, "model.norm": "whitening"}``."""
+        experiment = self
+        for name, value in settings.items():
+            known = dict(experiment.settings())
+            if name not in known or name in OWN:
+                raise ValueError(_unknown(name, [key for key in known if key not in OWN]))
+            first, _, rest = name.partition(".")
+            part = getattr(experiment, first)
+            if isinstance(part, Mapping):  # the model's options, which `models.create` checks
+                part = {**part, rest: value}
+            elif rest:
+                value = _checked(name, value, _types(type(part))[rest])
+                part = replace(part, **{rest: value})
+            else:
+                part = value = _checked(name, value, _types(Experiment)[first])
+            if value != known[name]:
+                experiment = replace(experiment, **{first: part}, changes={**experiment.changes, name: value})
+        return experiment
+
+    def settings(self) -> Iterator[tuple[str, Any]]:
+        """Every setting by its dotted name."""
+        for name, value in ((f.name, getattr(self, f.name)) for f in fields(self) if f.name != "changes"):
+            if isinstance(value, Mapping):
+                yield from ((f"{name}.{key}", inner) for key, inner in value.items())
+            elif is_dataclass(value):
+                yield from ((f"{name}.{f.name}", getattr(value, f.name)) for f in fields(value))
+            else:
+                yield name, value
+
+    def to_dict(self) -> dict[str, Any]:
+        """As ``config.json`` holds it."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, saved: Mapping[str, Any]) -> Experiment:
+        """What `to_dict` gave, from JSON."""
+        kinds = {"data": Texts if "length" in saved["data"] else Images, "optimizer": Optimizer, "schedule": Schedule}
+        parts = {name: kind(**_tuples(saved[name])) for name, kind in kinds.items()}
+        return cls(**{**saved, **parts})
+
+
+def _complete(model: Mapping[str, Any]) -> dict[str, Any]:
+    """Every option of the model, so that each can be seen and set; the algebra and the width are the experiment's."""
+    known = _parameters(model["name"])
+    return {"name": model["name"], **{key: known[key].default for key in known if key not in OWN}, **model}
+
+
+def _parameters(name: str) -> Mapping[str, inspect.Parameter]:
+    """What the model of this name takes; none if there is no such model, which `models.create` will say."""
+    return inspect.signature(models.MODELS[name]).parameters if name in models.MODELS else {}
+
+
+def _tuples(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
+
+
+def _types(kind: type) -> dict[str, Any]:
+    return get_type_hints(kind)
+
+
+def _checked(name: str, value: Any, kind: Any) -> Any:
+    """``value`` if it is of its setting's kind; whole numbers are numbers, lists are tuples."""
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if kind == tuple[float, ...] and isinstance(value, list | tuple):
+        return tuple(float(v) for v in value)
+    if kind in (int, float, str, bool) and type(value) is kind:
+        return value
+    expected = {int: "a whole number", float: "a number", str: "text", bool: "True or False"}.get(kind, "of numbers")
+    raise ValueError(f"{name} must be {expected}; got {value!r}.")
+
+
+def _unknown(name: str, known: list[str]) -> str:
+    last = {key.rpartition(".")[2]: key for key in known}
+    near = get_close_matches(name, known, n=1) or [last[m] for m in get_close_matches(name, last, n=1)]
+    hint = f" Did you mean {near[0]!r}?" if near else ""
+    return f"there is no setting {name!r}.{hint} There are {', '.join(known)}."
+
+
+def _one_of(name: str, value: str, choices: Any) -> None:
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(choices)}; got {value!r}.")
+
+
+def _between(name: str, value: float, low: float, high: float) -> None:
+    if not low <= value <= high:
+        raise ValueError(f"{name} must lie between {low} and {high}; got {value}.")
+
+
+def _at_least_one(part: str, **numbers: int) -> None:
+    for name, value in numbers.items():
+        if value < 1:
+            raise ValueError(f"{part + '.' if part else ''}{name} must be at least 1; got {value}.")

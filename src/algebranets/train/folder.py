@@ -1,0 +1,216 @@
+"""A run's folder: what is in it, written so that a kill at any moment leaves it readable.
+
+::
+
+    config.json           the experiment, complete
+    algebra.json          its algebra's table, where that came from a file
+    environment.json      commit, versions, device, command
+    metrics.jsonl         a row a logged step
+    log.txt               what happened, for people
+    checkpoints/          the two newest; each beside its SHA-256
+    weights.safetensors   when it is done: the weights
+    result.json           when it is done: what came out
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import logging
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from algebranets import algebra as algebras
+from algebranets import files
+from algebranets.train.experiment import Experiment
+from algebranets.train.results import Result
+
+log = logging.getLogger("algebranets")
+
+#: How many checkpoints are kept: the newest, and one to fall back to.
+KEPT = 2
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """Paths and their contents; nothing is held open."""
+
+    path: Path
+
+    @property
+    def config(self) -> Path:
+        return self.path / "config.json"
+
+    @property
+    def algebra(self) -> Path:
+        return self.path / "algebra.json"
+
+    @property
+    def metrics(self) -> Path:
+        return self.path / "metrics.jsonl"
+
+    @property
+    def log(self) -> Path:
+        return self.path / "log.txt"
+
+    @property
+    def weights(self) -> Path:
+        return self.path / "weights.safetensors"
+
+    @property
+    def result(self) -> Path:
+        return self.path / "result.json"
+
+    # The experiment --------------------------------------------------------------------------------------------------
+
+    def create(self, experiment: Experiment) -> None:
+        """Begin a run here, where none is yet; the same experiment begun before is no other run."""
+        if self.holds(experiment):
+            return
+        if self.config.exists():
+            raise ValueError(
+                f"{self.path} holds another experiment. Go on with that one by `algebranets train --resume "
+                f"{self.path}`, or give this one a folder of its own by --out."
+            )
+        if Path(experiment.algebra).is_file():
+            files.write(self.algebra, json.dumps(algebras.get(experiment.algebra).to_dict()) + "\n")
+        files.write(self.config, json.dumps(experiment.to_dict(), indent=1) + "\n")
+
+    def holds(self, experiment: Experiment) -> bool:
+        """Whether this is the folder of that experiment."""
+        if not self.config.exists():
+            return False
+        mine = self.experiment()
+        same_algebra = algebras.get(mine.algebra) == algebras.get(experiment.algebra)
+        return same_algebra and replace(mine, algebra=experiment.algebra) == experiment
+
+    def experiment(self) -> Experiment:
+        """The experiment of the run in this folder."""
+        try:
+            saved = json.loads(self.config.read_text(encoding="utf-8"))
+            if self.algebra.is_file():  # the file it came from may be gone
+                saved["algebra"] = str(self.algebra)
+            return Experiment.from_dict(saved)
+        except FileNotFoundError:
+            raise ValueError(f"{self.path} is no run's folder: it has no config.json.") from None
+        except (KeyError, TypeError, json.JSONDecodeError) as error:
+            raise ValueError(
+                f"{self.config} cannot be read ({error!r}); it must be as `algebranets train` wrote it."
+            ) from None
+
+    def write_environment(self, where: dict[str, Any]) -> None:
+        """Where the run runs now."""
+        files.write(self.path / "environment.json", json.dumps(where, indent=1) + "\n")
+
+    def environment(self) -> dict[str, Any]:
+        """Where the run ran last; nothing if it never did."""
+        path = self.path / "environment.json"
+        return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+
+    def finished(self) -> Result | None:
+        """What came out, if it is done."""
+        if not self.result.exists():
+            return None
+        return Result.from_dict(json.loads(self.result.read_text(encoding="utf-8")), self.result)
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Alone in this folder; a process that is killed lets go of it."""
+        with (self.path / ".lock").open("a") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise ValueError(
+                    f"another process is training in {self.path}: wait for it, or stop it first."
+                ) from None
+            yield
+
+    # Metrics ---------------------------------------------------------------------------------------------------------
+
+    def append(self, row: dict[str, float]) -> None:
+        """One more row of metrics."""
+        with self.metrics.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(row) + "\n")
+
+    def rows(self) -> Iterator[dict[str, float]]:
+        """The rows of metrics; a last one that a kill cut short is left out."""
+        if not self.metrics.exists():
+            return
+        for line in self.metrics.read_text(encoding="utf-8").splitlines(keepends=True):
+            if line.endswith("\n"):
+                yield json.loads(line)
+
+    def rewind(self, step: int) -> None:
+        """Forget the rows behind ``step``: training will make them again."""
+        kept = [row for row in self.rows() if row["step"] <= step]
+        files.write(self.metrics, "".join(json.dumps(row) + "\n" for row in kept))
+
+    # Checkpoints -----------------------------------------------------------------------------------------------------
+
+    def checkpoint(self, step: int) -> Path:
+        """The path of the checkpoint behind ``step``."""
+        return self.path / "checkpoints" / f"step-{step:09d}.ckpt"
+
+    def checkpoints(self) -> list[Path]:
+        """Those that are there, oldest first."""
+        return sorted((self.path / "checkpoints").glob("step-*.ckpt"))
+
+    def newest_checkpoint(self) -> Path | None:
+        """The newest one that is whole; None if training begins. Broken ones are named in the log, and left alone."""
+        there = self.checkpoints()
+        for path in reversed(there):
+            reason = _broken(path)
+            if reason is None:
+                return path
+            log.warning("checkpoint %s is broken (%s); falling back to the one before it", path, reason)
+        if there:
+            log.warning("no checkpoint in %s is whole; training begins anew", self.path)
+        return None
+
+    def prune(self) -> None:
+        """Remove all checkpoints but the newest."""
+        remove(self.checkpoints()[:-KEPT])
+
+
+def step_of(checkpoint: Path) -> int:
+    """The step behind which a checkpoint was made."""
+    return int(checkpoint.stem.removeprefix("step-"))
+
+
+def remove(checkpoints: Iterable[Path]) -> None:
+    """Remove checkpoints and their digests."""
+    for path in checkpoints:
+        path.unlink(missing_ok=True)
+        digest_of(path).unlink(missing_ok=True)
+
+
+def save_checkpoint(state: dict[str, Any], path: Path) -> None:
+    """Write a checkpoint whole or not at all, its digest first: one without a digest is a foreign file."""
+    with files.replacing(path) as partial:
+        torch.save(state, partial)
+        files.write(digest_of(path), _sha256(partial) + "\n")
+
+
+def digest_of(path: Path) -> Path:
+    """Where a checkpoint's digest stands."""
+    return path.with_suffix(".sha256")
+
+
+def _broken(path: Path) -> str | None:
+    """What is wrong with a checkpoint, or None."""
+    digest = digest_of(path)
+    if not digest.exists():
+        return "its digest is missing"
+    expected, found = digest.read_text(encoding="utf-8").strip(), _sha256(path)
+    return None if expected == found else f"its SHA-256 should be {expected[:12]}... and is {found[:12]}..."
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

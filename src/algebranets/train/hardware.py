@@ -1,0 +1,173 @@
+"""What a run runs on: devices, processes, precision, compiling; and Lightning's Trainer for it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import warnings
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+from lightning.pytorch.callbacks import Callback
+from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger
+from lightning.pytorch.plugins.io import TorchCheckpointIO
+from lightning.pytorch.strategies import FSDPStrategy, Strategy
+from torch import nn
+
+from algebranets.train.folder import RunFolder, save_checkpoint
+
+#: By our names, Lightning's.
+PRECISIONS = {"32": "32-true", "bf16": "bf16-mixed", "16": "16-mixed"}
+STRATEGIES = ("auto", "ddp", "fsdp")
+LOGGERS = {"tensorboard": TensorBoardLogger, "csv": CSVLogger}
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """What a run runs on, and how often it looks around: nothing here changes what it computes, rounding aside."""
+
+    #: "cpu", "cuda" or "auto", a GPU if there is one.
+    accelerator: str = "auto"
+    #: On each node; under torchrun, what torchrun says.
+    devices: int = 1
+    nodes: int = 1
+    strategy: str = "auto"
+    #: "32", "bf16" or "16" (both mixed), or "auto": bf16 on a GPU.
+    precision: str = "auto"
+    compile: bool = False
+    #: Where data sets lie; "" is ``ALGEBRANETS_DATA`` or ./data.
+    data: str = ""
+    checkpoint_minutes: float = 5.0
+    #: A checkpoint every so many steps besides; 0 for none.
+    checkpoint_steps: int = 0
+    log_steps: int = 50
+    #: Keys of `LOGGERS`, besides the run folder's own metrics.
+    loggers: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name, value, choices in (
+            ("accelerator", self.accelerator, ("auto", "cpu", "cuda")),
+            ("strategy", self.strategy, STRATEGIES),
+            ("precision", self.precision, ("auto", *PRECISIONS)),
+            *(("logger", logger, tuple(LOGGERS)) for logger in self.loggers),
+        ):
+            if value not in choices:
+                raise ValueError(f"{name} must be one of {', '.join(choices)}; got {value!r}.")
+        for name in ("devices", "nodes", "log_steps"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1; got {getattr(self, name)}.")
+        if self.accelerator == "cuda" and not torch.cuda.is_available():
+            raise ValueError("accelerator 'cuda' needs a CUDA device, and torch sees none here; take cpu or auto.")
+        if self.strategy == "fsdp" and not self.on_gpu:
+            raise ValueError("strategy 'fsdp' shards over CUDA devices, and torch sees none here; take ddp.")
+
+    @property
+    def on_gpu(self) -> bool:
+        return self.accelerator != "cpu" and torch.cuda.is_available()
+
+    def to_dict(self) -> dict[str, Any]:
+        """As ``environment.json`` holds it."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, saved: dict[str, Any]) -> Hardware:
+        """What `to_dict` gave, from JSON; what is missing is as usual."""
+        return cls(**{**saved, "loggers": tuple(saved.get("loggers", ()))})
+
+
+class WholeCheckpoints(TorchCheckpointIO):
+    """Checkpoints written whole or not at all, and read without running anything they hold."""
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
+        save_checkpoint(checkpoint, Path(path))
+
+    def load_checkpoint(self, path: Any, map_location: Any = "cpu", weights_only: bool | None = True) -> dict[str, Any]:
+        return super().load_checkpoint(path, map_location, weights_only=True)
+
+
+def make_trainer(
+    hardware: Hardware,
+    folder: RunFolder,
+    model: nn.Module,
+    evaluate_every: int,
+    clip: float,
+    loggers: Iterable[Logger],
+    callbacks: Iterable[Callback],
+) -> pl.Trainer:
+    """A Trainer of one long pass over what it is given, evaluating every so many steps."""
+    # torchrun has started the processes already: there are as many as it says.
+    devices = int(os.environ.get("LOCAL_WORLD_SIZE", hardware.devices))
+    nodes = int(os.environ.get("WORLD_SIZE", 0)) // devices if "LOCAL_WORLD_SIZE" in os.environ else hardware.nodes
+    precision = hardware.precision if hardware.precision != "auto" else ("bf16" if hardware.on_gpu else "32")
+    own: list[Logger] = [LOGGERS[name](str(folder.path), name=name, version="") for name in hardware.loggers]
+    return pl.Trainer(
+        accelerator="cuda" if hardware.on_gpu else "cpu",
+        devices=devices,
+        num_nodes=nodes,
+        strategy=_strategy(hardware, model, devices * nodes),
+        precision=PRECISIONS[precision],  # type: ignore[arg-type]
+        benchmark=hardware.on_gpu,
+        sync_batchnorm=hardware.on_gpu and devices * nodes > 1,
+        max_epochs=1,
+        val_check_interval=evaluate_every,
+        check_val_every_n_epoch=None,
+        num_sanity_val_steps=0,
+        gradient_clip_val=clip or None,
+        plugins=[WholeCheckpoints()],
+        logger=[*loggers, *own],
+        callbacks=list(callbacks),
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        use_distributed_sampler=False,
+        default_root_dir=folder.path,
+    )
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Lightning says nothing but errors: what it would tell is in the run's folder."""
+    talkers = [logging.getLogger(name) for name in ("lightning.pytorch", "lightning.fabric")]
+    levels = [talker.level for talker in talkers]
+    for talker in talkers:
+        talker.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", module="lightning")
+            yield
+    finally:
+        for talker, level in zip(talkers, levels, strict=True):
+            talker.setLevel(level)
+
+
+def _strategy(hardware: Hardware, model: nn.Module, num_processes: int) -> Strategy | str:
+    if hardware.strategy == "fsdp":
+        return FSDPStrategy(auto_wrap_policy={type(block) for block in blocks(model)}, state_dict_type="full")
+    return hardware.strategy if hardware.strategy != "auto" or num_processes == 1 else "ddp"
+
+
+def blocks(model: nn.Module) -> Iterator[nn.Module]:
+    """The parts a deep model repeats: members of its sequences that have parts themselves, outermost first.
+
+    >>> import algebranets as an
+    >>> len(list(blocks(an.models.create("cifar_resnet", algebra="H", num_blocks=3))))
+    9
+    """
+    for child in model.children():
+        if isinstance(child, nn.Sequential | nn.ModuleList) and any(True for part in child for _ in part.children()):
+            yield from (part for part in child if any(True for _ in part.children()))
+        else:
+            yield from blocks(child)
+
+
+def compile_blocks(model: nn.Module, backend: str = "inductor") -> None:
+    """torch.compile block by block, in place: equal blocks share one graph, so that deep models start in seconds."""
+    torch._dynamo.config.recompile_limit = max(64, torch._dynamo.config.recompile_limit)  # one graph a kind of block
+    parts = list(blocks(model)) or [model]
+    for part in parts:
+        part.compile(dynamic=False, backend=backend)

@@ -1,0 +1,100 @@
+"""What came out of a run: one row, in its folder's ``result.json`` or as a line of a file under ``results/``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from algebranets import files
+
+#: The quantity each kind of run is judged by, and whether more of it is better.
+METRICS = {"accuracy": True, "bpc": False}
+
+
+@dataclass(frozen=True)
+class Result:
+    """A finished run: what was trained, on what, and what came out."""
+
+    recipe: str
+    algebra: str
+    width: float
+    seed: int
+    #: Settings that are not the recipe's own, as ``{"model.norm": "whitening"}``.
+    changes: dict[str, Any]
+    #: A key of `METRICS`; accuracy is in percent.
+    metric: str
+    value: float
+    parameters: int
+    #: Moving statistics, which are no parameters.
+    statistics: int
+    #: Multiply-adds of one input: one image, or one token.
+    multiplies: int
+    steps: int
+    seconds: float
+    #: What was measured on the way: rows with ``step``, ``epoch``, ``train_loss`` and what the evaluation gave.
+    curve: list[dict[str, float]]
+    experiment: dict[str, Any]
+    environment: dict[str, Any]
+    command: str
+
+    @property
+    def label(self) -> str:
+        """What sets it apart from other runs of its recipe, its seed aside."""
+        return label(self.algebra, self.width, self.changes)
+
+    def save(self, path: Path) -> None:
+        """Write it to ``path``, a ``result.json``."""
+        files.write(path, json.dumps(asdict(self), indent=1) + "\n")
+
+    @classmethod
+    def from_dict(cls, data: Any, where: object) -> Result:
+        """What `asdict` made; ``where`` it stands is for the error."""
+        names = {field.name for field in fields(cls)}
+        if not isinstance(data, dict) or set(data) != names:
+            found = sorted(set(data) ^ names) if isinstance(data, dict) else type(data).__name__
+            raise ValueError(
+                f"{where} is no result of algebranets: it must hold {', '.join(names)}; differs in {found}."
+            )
+        return cls(**data)
+
+
+def label(algebra: str, width: float, changes: Mapping[str, Any]) -> str:
+    """A run's name beside others of its recipe.
+
+    >>> label("M2R", 0.5, {"model.norm": "whitening"})
+    'M2R x0.5, norm whitening'
+    """
+    times = "" if width == 1 else f" x{width:g}"
+    return algebra + times + "".join(f", {key.rpartition('.')[2]} {value}" for key, value in sorted(changes.items()))
+
+
+def read(paths: Iterable[Path]) -> list[Result]:
+    """The results of run folders (and of folders of them, at any depth), and those in ``.jsonl`` files, in order."""
+    results = [result for path in paths for result in _read(path)]
+    if not results:
+        raise ValueError(
+            "no finished run was found: a run's folder holds a result.json when it is done. "
+            "Give folders of `algebranets train` or files under results/."
+        )
+    return results
+
+
+def _read(path: Path) -> Iterator[Result]:
+    if not path.exists():
+        raise ValueError(f"{path} does not exist; give run folders or .jsonl files of results.")
+    if path.is_dir():
+        for file in sorted(path.rglob("result.json")):
+            yield Result.from_dict(_json(file.read_text(encoding="utf-8"), file), file)
+        return
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        yield Result.from_dict(_json(line, f"{path}, line {number},"), f"{path}, line {number},")
+
+
+def _json(text: str, where: object) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise ValueError(f"{where} is no JSON ({error}); run it again or leave it out.") from None

@@ -1,0 +1,252 @@
+"""From an experiment to a run folder: the path of a training run.
+
+`run` loads the data, builds the model and its task, and hands them to Lightning's Trainer with the callbacks of
+`train.callbacks`; where the folder holds part of the run already, it goes on from there. Batches, dropout and learning
+rates are functions of the seed and the step, so a run that was killed and resumed computes what an unbroken one does.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import shlex
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+from lightning.pytorch.callbacks import Callback
+from lightning.pytorch.loggers import Logger
+from lightning.pytorch.utilities import rank_zero_only
+from torch import Tensor, nn
+
+from algebranets import algebra as algebras
+from algebranets.accounting import account
+from algebranets.data import Batches, Share
+from algebranets.train import plan as plans
+from algebranets.train.callbacks import Checkpoints, Journal, StepSeed
+from algebranets.train.environment import environment
+from algebranets.train.experiment import Experiment
+from algebranets.train.folder import RunFolder, step_of
+from algebranets.train.hardware import Hardware, compile_blocks, make_trainer, quiet
+from algebranets.train.plan import ImagePlan, TextPlan
+from algebranets.train.results import Result
+from algebranets.train.weights import load, publish
+
+log = logging.getLogger("algebranets")
+
+
+class MetricsFile(Logger):
+    """Metrics as rows of the run folder's ``metrics.jsonl``."""
+
+    name, version = "metrics", 0
+
+    def __init__(self, folder: RunFolder) -> None:
+        super().__init__()
+        self.folder = folder
+
+    @rank_zero_only
+    def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
+        assert step is not None
+        self.folder.append({"step": step, **metrics})
+
+    @rank_zero_only
+    def log_hyperparams(self, *_: Any, **__: Any) -> None:
+        """They are in ``config.json``."""
+
+
+class Resumable:
+    """Batches as Lightning takes them: from where training stands to its end."""
+
+    def __init__(self, batches: Batches, stop: int) -> None:
+        self.batches, self.position, self.stop = batches, 0, stop
+
+    def __iter__(self) -> Iterator[tuple[Tensor, ...]]:
+        for batch in self.batches.iterate(self.position, self.stop):
+            self.position += 1
+            yield batch
+
+    def __len__(self) -> int:
+        return self.stop
+
+    def state_dict(self) -> dict[str, int]:
+        """Where it stands; Lightning saves it."""
+        return {"position": self.position}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.position = state["position"]
+
+
+class Whole:
+    """All batches of one pass, each time anew."""
+
+    def __init__(self, batches: Batches) -> None:
+        self.batches = batches
+
+    def __iter__(self) -> Iterator[tuple[Tensor, ...]]:
+        return self.batches.iterate(0, len(self))
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+
+@quiet()
+def run(
+    experiment: Experiment, path: Path, hardware: Hardware | None = None, callbacks: Iterable[Callback] = ()
+) -> Result | None:
+    """Train in the folder ``path``, or go on there; gives what came out (None in all processes but the first).
+
+    Raises `callbacks.Stopped` where SIGTERM or Ctrl-C asked for it, behind a checkpoint.
+    """
+    hardware, folder = hardware or Hardware(), RunFolder(path)
+    done = folder.finished()
+    if done is not None and folder.holds(experiment):
+        return done
+    plan = plans.make(experiment, hardware.data)
+    model = plan.build()
+    journal = Journal(plan.per_epoch, hardware.log_steps)
+    checkpoints = Checkpoints(folder, plan.evaluate_every, hardware.checkpoint_minutes, hardware.checkpoint_steps)
+    trainer = make_trainer(
+        hardware,
+        folder,
+        model,
+        plan.evaluate_every,
+        experiment.optimizer.clip,
+        [MetricsFile(folder)],
+        [StepSeed(experiment.seed), journal, checkpoints, *callbacks],
+    )
+    if not trainer.is_global_zero:
+        _fit(plan, folder, hardware, trainer, model, journal)
+        return None
+    folder.create(experiment)
+    with folder.locked(), _logging(folder):
+        folder.write_environment(
+            {**environment(trainer.strategy.root_device), "command": _command(), "hardware": hardware.to_dict()}
+        )
+        _fit(plan, folder, hardware, trainer, model, journal)
+        return _finish(plan, folder)
+
+
+def resume(path: Path, hardware: Hardware | None = None, callbacks: Iterable[Callback] = ()) -> Result | None:
+    """Go on with the run in this folder, on the hardware it had unless told otherwise."""
+    folder = RunFolder(path)
+    experiment = folder.experiment()
+    return run(experiment, path, hardware or _hardware(folder), callbacks)
+
+
+@quiet()
+def evaluate(path: Path, hardware: Hardware | None = None) -> dict[str, float]:
+    """A finished run's weights on its data, measured anew."""
+    folder = RunFolder(path)
+    experiment = folder.experiment()
+    model = load(path)
+    hardware = hardware or replace(_hardware(folder), devices=1, nodes=1, strategy="auto")
+    plan = plans.make(experiment, hardware.data)
+    task = plan.task(model)
+    trainer = make_trainer(hardware, folder, model, plan.evaluate_every, 0.0, [], [])
+    device, share = trainer.strategy.root_device, Share(trainer.global_rank, trainer.world_size)
+    trainer.validate(task, Whole(plan.evaluation(device, share)), verbose=False)
+    return task.measured
+
+
+def _fit(
+    plan: ImagePlan | TextPlan,
+    folder: RunFolder,
+    hardware: Hardware,
+    trainer: pl.Trainer,
+    model: nn.Module,
+    journal: Journal,
+) -> None:
+    """Train from the newest checkpoint to the end, in every process."""
+    newest = folder.newest_checkpoint()
+    step = 0 if newest is None else step_of(newest)
+    log.info("%s at step %d of %d", "goes on" if step else "begins", step, plan.steps)
+    if trainer.is_global_zero:
+        folder.rewind(step)
+    journal.begin(folder.rows())
+    if step == plan.steps:  # killed between its last checkpoint and its result
+        return
+    if hardware.on_gpu and isinstance(plan, ImagePlan):
+        model.to(memory_format=torch.channels_last)  # as its images are
+    if hardware.compile:
+        compile_blocks(model)
+    device, share = trainer.strategy.root_device, Share(trainer.global_rank, trainer.world_size)
+    batches, evaluation = Resumable(plan.training(device, share), plan.steps), Whole(plan.evaluation(device, share))
+    trainer.fit(plan.task(model), batches, evaluation, ckpt_path=newest, weights_only=True)
+
+
+def _hardware(folder: RunFolder) -> Hardware:
+    """What the run in this folder was started on last."""
+    return Hardware.from_dict(folder.environment().get("hardware", {}))
+
+
+def _finish(plan: ImagePlan | TextPlan, folder: RunFolder) -> Result:
+    """Publish the weights of the last checkpoint, and what came out."""
+    experiment = plan.experiment
+    model = plan.build()
+    saved = torch.load(folder.checkpoint(plan.steps), map_location="cpu", weights_only=True)["state_dict"]
+    model.load_state_dict({name.removeprefix("model."): v for name, v in saved.items() if name.startswith("model.")})
+    algebra = algebras.get(experiment.algebra)
+    publish(model, experiment.model["name"], algebra, plan.fitted.options(), folder.weights)
+    curve = _curve(folder.rows())
+    cost = account(model, *plan.example_inputs(model))
+    where = folder.environment()
+    result = Result(
+        recipe=experiment.recipe,
+        algebra=algebra.name,
+        width=experiment.width,
+        seed=experiment.seed,
+        changes=dict(experiment.changes),
+        metric=experiment.metric,
+        value=curve[-1][experiment.metric],
+        parameters=cost.parameters,
+        statistics=cost.statistics,
+        multiplies=cost.multiplies,
+        steps=plan.steps,
+        seconds=curve[-1]["seconds"],
+        curve=curve,
+        experiment=experiment.to_dict(),
+        environment={key: value for key, value in where.items() if key != "command"},
+        command=where["command"],
+    )
+    result.save(folder.result)
+    log.info("done: %s %.4g", result.metric, result.value)
+    return result
+
+
+def _curve(rows: Iterable[dict[str, float]]) -> list[dict[str, float]]:
+    """The evaluations, each with the training loss that was last written before it."""
+    curve, train_loss = [], math.nan
+    for row in rows:
+        train_loss = row.get("train_loss", train_loss)
+        if "loss" in row:
+            curve.append({"train_loss": train_loss, **row})
+    return curve
+
+
+def _command() -> str:
+    """What was typed."""
+    return shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
+
+
+@contextmanager
+def _logging(folder: RunFolder) -> Iterator[None]:
+    """Our messages go to the folder's log as well, and so does what ends the run."""
+    handler = logging.FileHandler(folder.log)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    before = log.level
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    try:
+        yield
+    except Exception as error:
+        log.error("%s", error) if isinstance(error, ValueError) else log.exception("ends")
+        raise
+    finally:
+        log.removeHandler(handler)
+        handler.close()
+        log.setLevel(before)

@@ -1,0 +1,179 @@
+"""What a model is trained to do, as Lightning modules: name the class of an image, or the next character of a text.
+
+They take any model, so they serve in a Trainer of one's own as well:
+
+>>> import algebranets as an
+>>> from algebranets.train import Optimizer
+>>> model = an.models.create("cifar_resnet", algebra="M2R", num_blocks=1)
+>>> task = Classification(model, num_classes=10, optimizer=Optimizer(lr=0.1), steps=1000)
+
+Shapes: B batch, C classes, T time, V characters.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.utils import _pytree
+from torchmetrics import MeanMetric
+from torchmetrics.classification import MulticlassAccuracy
+
+from algebranets.data import IGNORED
+from algebranets.train import optimisation
+from algebranets.train.experiment import Optimizer, Schedule
+
+
+class Task(pl.LightningModule):
+    """A model, its loss, its optimiser over ``steps`` steps; `measured` is what the last evaluation gave."""
+
+    def __init__(self, model: nn.Module, optimizer: Optimizer, schedule: Schedule | None, steps: int) -> None:
+        super().__init__()
+        self.model = model
+        self.steps = steps
+        self.optimizer_settings, self.schedule = optimizer, schedule or Schedule()
+        self.measured: dict[str, float] = {}
+        self.nats = MeanMetric()
+        self._undecayed = set(optimisation.undecayed(model))
+
+    @abstractmethod
+    def training_step(self, batch: tuple[Tensor, ...], batch_idx: int) -> Tensor:
+        """The loss of a batch."""
+
+    def configure_optimizers(self) -> Any:
+        optimizer = optimisation.make(self.model, self.optimizer_settings, self._undecayed)
+        schedule = optimisation.follow(optimizer, self.schedule, self.steps)
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+    def transfer_batch_to_device(self, batch: tuple[Tensor, ...], *_: Any) -> tuple[Tensor, ...]:
+        """Batches are made where they are needed."""
+        return batch
+
+    def on_validation_epoch_start(self) -> None:
+        self.nats.reset()
+        torch.compiler.set_stance("force_eager")  # evaluation is rare, and would compile every graph once more
+
+    def on_validation_epoch_end(self) -> None:
+        torch.compiler.set_stance("default")
+        self.measured = {"loss": float(self.nats.compute())}
+
+
+class Classification(Task):
+    """Images to classes, by cross-entropy; accuracies are in percent."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        num_classes: int,
+        optimizer: Optimizer,
+        steps: int,
+        schedule: Schedule | None = None,
+        label_smoothing: float = 0.0,
+    ) -> None:
+        super().__init__(model, optimizer, schedule, steps)
+        self.label_smoothing = label_smoothing
+        kinds = {"accuracy": 1, **({"top5": 5} if num_classes > 5 else {})}
+        self.accuracies = nn.ModuleDict(
+            {
+                name: MulticlassAccuracy(num_classes, k, "micro", ignore_index=IGNORED, validate_args=False)
+                for name, k in kinds.items()
+            }
+        )
+
+    def forward(self, images: Float[Tensor, "batch chan height width"]) -> Float[Tensor, "batch cls"]:
+        return self.model(images).float()
+
+    def training_step(self, batch: tuple[Tensor, ...], batch_idx: int) -> Tensor:
+        images, labels = batch
+        return F.cross_entropy(self(images), labels, label_smoothing=self.label_smoothing)
+
+    def on_validation_epoch_start(self) -> None:
+        super().on_validation_epoch_start()
+        for accuracy in self.accuracies.values():
+            accuracy.reset()  # type: ignore[operator]
+
+    def validation_step(self, batch: tuple[Tensor, ...], batch_idx: int) -> None:
+        images, labels = batch
+        logits = self(images)
+        count(self.nats, logits, labels)
+        for accuracy in self.accuracies.values():
+            accuracy.update(logits, labels)  # type: ignore[operator]
+
+    def on_validation_epoch_end(self) -> None:
+        super().on_validation_epoch_end()
+        self.measured |= {name: 100 * float(accuracy.compute()) for name, accuracy in self.accuracies.items()}  # type: ignore[operator]
+
+
+class Language(Task):
+    """The next character, by cross-entropy; the model's state is carried from batch to batch.
+
+    ``window`` is how far back a Transformer-XL looks in evaluation, where it is not the model's own.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: Optimizer,
+        steps: int,
+        schedule: Schedule | None = None,
+        window: int | None = None,
+    ) -> None:
+        super().__init__(model, optimizer, schedule, steps)
+        self.evaluation_options = {"window": window} if window else {}
+        self.state: Any = None
+
+    def forward(
+        self, tokens: Int[Tensor, "batch time"], state: Any = None, **options: Any
+    ) -> tuple[Float[Tensor, "batch time vocab"], Any]:
+        logits, state = self.model(tokens, state, **options)
+        return logits.float(), _pytree.tree_map(lambda t: t.detach(), state)
+
+    def training_step(self, batch: tuple[Tensor, ...], batch_idx: int) -> Tensor:
+        tokens, targets, fresh = batch
+        logits, self.state = self(tokens, None if fresh else self.state)
+        return F.cross_entropy(logits.flatten(0, 1), targets.flatten())
+
+    def on_validation_epoch_start(self) -> None:
+        super().on_validation_epoch_start()
+        self._evaluation_state: Any = None
+
+    def validation_step(self, batch: tuple[Tensor, ...], batch_idx: int) -> None:
+        tokens, targets, fresh = batch
+        state = None if fresh else self._evaluation_state
+        logits, self._evaluation_state = self(tokens, state, **self.evaluation_options)
+        count(self.nats, logits.flatten(0, 1), targets.flatten())
+
+    def on_validation_epoch_end(self) -> None:
+        super().on_validation_epoch_end()
+        self._evaluation_state = None
+        self.measured["bpc"] = self.measured["loss"] / math.log(2)
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """What the model carries goes with it: of all processes, so that another number of them can go on."""
+        axis: Any = self.model.state_batch_axis
+        checkpoint["carried"] = _pytree.tree_map(lambda t: _gathered(self, t, axis), self.state)
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        axis, rank, world = self.model.state_batch_axis, self.global_rank, self.trainer.world_size
+        self.state = _pytree.tree_map(
+            lambda t: t.chunk(world, axis)[rank].to(self.trainer.strategy.root_device), checkpoint["carried"]
+        )
+
+
+def count(nats: MeanMetric, logits: Float[Tensor, "rows cls"], targets: Int[Tensor, " rows"]) -> None:
+    """Add the mean loss of the rows that count, weighted by how many they are."""
+    rows = (targets != IGNORED).sum()
+    total = F.cross_entropy(logits, targets, reduction="sum", ignore_index=IGNORED)
+    nats.update(total / rows.clamp(min=1), weight=rows)
+
+
+def _gathered(task: Task, tensor: Tensor, axis: int) -> Tensor:
+    if task.trainer.world_size == 1:
+        return tensor
+    return torch.cat(list(task.all_gather(tensor)), axis)

@@ -1,0 +1,170 @@
+"""The commands that train, as a person uses them."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import algebranets as an
+from algebranets import recipes
+from algebranets.cli import app
+from algebranets.train import RunFolder
+
+TINY = ["--set", "steps=4", "--set", "evaluations=2", "--set", "data.batch_size=20"]
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, list(map(str, arguments)), env={"COLUMNS": "80"})
+
+
+def text(result):
+    return " ".join(result.output.replace("│", " ").split())
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("cli") / "run"
+    result = run("train", "digits", "--algebra", "M2R", "--width", 0.25, *TINY, "--out", folder)
+    assert result.exit_code == 0, result.output
+    return folder, result
+
+
+def test_train_says_what_came_out_and_where(finished):
+    folder, result = finished
+    outcome = RunFolder(folder).finished()
+    assert f"digits M2R x0.25, batch_size 20, evaluations 2, steps 4: accuracy {outcome.value:.4g}" in text(result)
+    assert "4/4" in result.output
+    assert str(folder) in result.output.replace("\n", "")
+    assert "lightning" not in result.output.lower()
+
+
+def test_eval_measures_what_was_recorded(finished):
+    folder, _ = finished
+    result = run("eval", folder)
+    assert result.exit_code == 0, result.output
+    recorded = RunFolder(folder).finished().curve[-1]
+    row = next(line for line in result.output.splitlines() if line.split()[:1] == ["accuracy"])
+    assert row.split()[1:] == [f"{recorded['accuracy']:.4f}"] * 2
+
+
+def test_resuming_a_finished_run_says_so_at_once(finished):
+    folder, _ = finished
+    result = run("train", "--resume", folder)
+    assert result.exit_code == 0, result.output
+    assert "accuracy" in result.output
+
+
+def test_recipes_lists_every_one_with_its_costs():
+    result = run("recipes")
+    assert result.exit_code == 0, result.output
+    rows = {line.split()[0]: line for line in result.output.splitlines() if line.split()}
+    for name in recipes.RECIPES:
+        model = recipes.create(name, "M2R").build()
+        count = an.account(model, *model.example_inputs()).parameters
+        shown = f"{count / 1e6:#.4g} M" if count >= 1e6 else f"{count / 1e3:#.4g} k"
+        assert shown in rows[name]
+    assert max(map(len, result.output.splitlines())) <= 80
+    assert "…" not in result.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["train"], "give a recipe to train, or --resume"),
+        (["train", "digit"], "unknown recipe 'digit'. Did you mean 'digits'?"),
+        (["train", "digits", "--set", "optimizer.learning=1"], "Did you mean"),
+        (["train", "digits", "--set", "optimizer.lr=fast"], "optimizer.lr must be a number; got 'fast'"),
+        (["train", "digits", "--algebra", "M2r"], "Did you mean 'M2R'?"),
+        (["train", "digits", "--precision", "8"], "precision must be one of"),
+        (["train", "digits", "--strategy", "mpi"], "strategy must be one of"),
+        (["train", "--resume", "nowhere"], "nowhere is no run's folder"),
+        (["train", "cifar10", "--data", "nowhere"], "cifar"),
+        (["eval", "nowhere"], "nowhere is no run's folder"),
+        (["sweep", "digits", "--widths", "1,big"], "--widths takes numbers"),
+        (["sweep", "digits", "--algebras", "R,Q"], "unknown algebra 'Q'"),
+        (["recipes", "--algebras", "Q"], "unknown algebra 'Q'"),
+        (["demo", "--set", "stepps=3"], "Did you mean 'steps'?"),
+    ],
+)
+def test_mistakes_are_explained(arguments, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = run(*arguments)
+    assert result.exit_code in (1, 2)
+    assert message in text(result)
+    assert "Traceback" not in result.output
+    assert not list(tmp_path.iterdir())
+
+
+def test_settings_of_a_run_that_goes_on_cannot_be_changed(finished):
+    result = run("train", "--resume", finished[0], "--set", "optimizer.lr=1")
+    assert result.exit_code == 2
+    assert "keeps its settings" in text(result)
+
+
+def test_a_text_of_ones_own_is_trained_on(tmp_path):
+    file = tmp_path / "my.txt"
+    file.write_text("the quick brown fox jumps over the lazy dog. " * 400)
+    small = {"steps": 60, "evaluations": 1, "data.batch_size": 4, "data.length": 16, "model.hidden_size": 32}
+    settings = [f"--set={name}={value}" for name, value in small.items()]
+    result = run("train", "char-lm", "--algebra", "C", "--data", file, *settings, "--out", tmp_path / "run")
+    assert result.exit_code == 0, result.output
+    assert RunFolder(tmp_path / "run").experiment().data.name == str(file)
+    assert RunFolder(tmp_path / "run").finished().value < 6
+
+
+def test_sweep_trains_all_side_by_side_and_skips_what_is_done(tmp_path):
+    arguments = ["sweep", "digits", "--algebras", "R,C", "--widths", "0.25", *TINY, "--out", tmp_path, "--jobs", 2]
+    result = run(*arguments)
+    assert result.exit_code == 0, result.output
+    made = sorted(tmp_path.glob("digits/*/result.json"))
+    assert [json.loads(path.read_text())["algebra"] for path in made] == ["C", "R"]
+    assert "train digits --algebra C --width 0.25 --seed 0" in json.loads(made[0].read_text())["command"]
+    before = [path.stat().st_mtime_ns for path in made]
+    (made[0].parent / "output.txt").unlink()
+    again = run(*arguments)
+    assert again.output.count("done") == 2
+    assert [path.stat().st_mtime_ns for path in made] == before
+    assert not (made[0].parent / "output.txt").exists()
+
+
+def test_a_sweep_that_is_stopped_stops_its_runs_behind_checkpoints(tmp_path):
+    arguments = ["sweep", "digits", "--algebras", "R", "--set", "steps=100000", "--out", str(tmp_path)]
+    process = subprocess.Popen([sys.executable, "-m", "algebranets", *arguments], stdout=subprocess.PIPE)
+    folder = RunFolder(tmp_path / "digits" / "R-steps-100000-seed0")
+    deadline = time.monotonic() + 120
+    while not any(row["step"] >= 1 for row in folder.rows()) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    process.send_signal(signal.SIGTERM)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert b"the same command goes on with it" in output
+    assert len(folder.checkpoints()) == 1
+    assert "stopped by SIGTERM" in folder.log.read_text()
+
+
+def test_the_demo_trains_four_networks_and_writes_a_page(tmp_path):
+    result = run("demo", "--out", tmp_path, *TINY)
+    assert result.exit_code == 0, result.output
+    rows = {line.split()[0]: line for line in result.output.splitlines() if line.split()}
+    assert {"R", "C", "H", "M2R"} <= set(rows)
+    assert "(100%)" in rows["R"]
+    page = tmp_path / "report.html"
+    assert str(page) in result.output.replace("\n", "")
+    assert page.read_text().startswith("<!doctype html>")
+    assert max(map(len, result.output.splitlines()[:-2])) <= 80
+
+
+def test_a_run_that_diverges_ends_with_one_message(tmp_path):
+    settings = ["--set", "optimizer.lr=1e30", "--set", "schedule.warmup=0.0", "--log-steps", "1"]
+    result = run("train", "digits", "--width", 0.25, *TINY, *settings, "--out", tmp_path / "run")
+    assert result.exit_code == 1
+    assert "training has diverged and was stopped" in text(result)
+    assert "Traceback" not in result.output
+    assert Path(tmp_path / "run" / "log.txt").exists()
+    assert os.path.exists(tmp_path / "run" / "config.json")

@@ -1,0 +1,430 @@
+"""Runs: they learn, survive being stopped anywhere, and leave a folder that can be trusted."""
+
+import copy
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from lightning.pytorch.callbacks import Callback
+from safetensors.torch import load_file
+
+from algebranets import data, recipes, train
+from algebranets.train import Experiment, Hardware, Optimizer, RunFolder, Schedule, Stopped
+from algebranets.train.folder import digest_of, save_checkpoint
+from algebranets.train.hardware import compile_blocks
+from algebranets.train.optimisation import make, undecayed
+
+SMALL_TEXT = {
+    "data.name": "python-prose", "data.batch_size": 4, "data.length": 16, "data.eval_batch_size": 512,
+    "data.eval_length": 16, "evaluations": 3, "steps": 12,
+}  # fmt: skip
+#: Every recipe at a size for tests, over data that is always there.
+SMALL = {
+    "digits": {"steps": 12, "evaluations": 3, "data.batch_size": 20},
+    "cifar10": {"steps": 2, "data.name": "digits", "data.crop": 6, "data.batch_size": 20, "model.num_blocks": 1},
+    "resnet50": {"steps": 2, "data.name": "digits", "data.crop": 8, "data.batch_size": 20},
+    "mobilenet_v1": {"steps": 2, "data.name": "digits", "data.crop": 8, "data.batch_size": 20},
+    "transformer_xl": {
+        **SMALL_TEXT, "model.num_layers": 2, "model.d_model": 32, "model.num_heads": 2, "model.ff_size": 32,
+        "model.window": 16, "data.eval_window": 20,
+    },
+    "gru": {**SMALL_TEXT, "model.hidden_size": 16, "model.num_readouts": 1},
+    "char-lm": {**SMALL_TEXT, "model.hidden_size": 16},
+}  # fmt: skip
+WIDTHS = {"resnet50": 0.125, "mobilenet_v1": 0.125, "digits": 0.25, "cifar10": 0.25}
+HARDWARE = Hardware(accelerator="cpu", log_steps=1, checkpoint_steps=3)
+
+
+def small(recipe: str, algebra: str = "M2R", **settings) -> Experiment:
+    return recipes.create(recipe, algebra, WIDTHS.get(recipe, 1.0), settings={**SMALL[recipe], **settings})
+
+
+def rows(folder: Path) -> list[dict]:
+    """Metrics without the clock."""
+    return [{k: v for k, v in row.items() if k != "seconds"} for row in RunFolder(folder).rows()]
+
+
+class Crash(Exception):  # noqa: N818
+    """Stands for a kill."""
+
+
+class CrashAt(Callback):
+    """What a kill does, at one step: nothing is told or saved."""
+
+    def __init__(self, step):
+        self.step = step
+
+    def on_train_batch_end(self, trainer, *_):
+        if trainer.global_step == self.step:
+            raise Crash
+
+
+@pytest.fixture(scope="module")
+def unbroken(tmp_path_factory):
+    """Runs that nothing happened to, made once."""
+    made = {}
+
+    def get(recipe):
+        if recipe not in made:
+            made[recipe] = tmp_path_factory.mktemp("unbroken") / recipe
+            train.run(small(recipe), made[recipe], HARDWARE)
+        return made[recipe]
+
+    return get
+
+
+@pytest.mark.parametrize("recipe", recipes.RECIPES)
+def test_every_recipe_trains_two_steps_at_a_shrunken_size(recipe, tmp_path):
+    result = train.run(small(recipe, steps=2), tmp_path / "run", HARDWARE)
+    assert (result.recipe, result.algebra, result.steps) == (recipe, "M2R", 2)
+    assert result.value == result.curve[-1][result.metric]
+    assert [row["step"] for row in result.curve][-1] == 2
+    assert result.parameters > 0
+    assert result.multiplies > 0
+    weights = load_file(tmp_path / "run" / "weights.safetensors")
+    assert sum(value.numel() for name, value in weights.items()) >= result.parameters
+
+
+@pytest.mark.parametrize("recipe", recipes.RECIPES)
+def test_every_recipe_is_complete_over_any_algebra(recipe, tmp_path):
+    table = tmp_path / "split.toml"
+    table.write_text('table = [["a", "b"], ["b", "a"]]')
+    for algebra in ("R", "C", "H", "M2R", "diagonal(4)", str(table)):
+        experiment = recipes.create(recipe, algebra, seed=3)
+        assert Experiment.from_dict(json.loads(json.dumps(experiment.to_dict()))) == experiment
+        with torch.device("meta"):
+            experiment.build()
+
+
+def test_a_run_learns(tmp_path):
+    """Digits are told apart after a few passes, and a text's next character is not a guess among 256."""
+    settings = {"epochs": 4, "evaluations": 1}
+    images = train.run(recipes.create("digits", "M2R", 0.5, settings=settings), tmp_path / "a", HARDWARE)
+    assert images.value > 75
+    settings = {"steps": 60, "evaluations": 1, "model.hidden_size": 64, "data.length": 32, "data.eval_batch_size": 512}
+    text = train.run(recipes.create("char-lm", "M2R", settings=settings), tmp_path / "b", HARDWARE)
+    assert text.value < 6
+
+
+@pytest.mark.parametrize("step", [1, 3, 4, 5, 8, 9, 11, 12])
+@pytest.mark.parametrize("recipe", ["digits", "char-lm", "transformer_xl"])
+def test_a_run_that_crashed_anywhere_goes_on_as_if_nothing_had_happened(recipe, step, tmp_path, unbroken):
+    """Checkpoints are at 3, 6, 9, 12, evaluations at 4, 8, 12; batch norm, carried state and dropout are in it."""
+    with pytest.raises(Crash):
+        train.run(small(recipe), tmp_path, HARDWARE, [CrashAt(step)])
+    assert not (tmp_path / "result.json").exists()
+    result = train.resume(tmp_path)
+    assert rows(tmp_path) == rows(unbroken(recipe))
+    assert result.value == RunFolder(unbroken(recipe)).finished().value
+    mine, theirs = (load_file(folder / "weights.safetensors") for folder in (tmp_path, unbroken(recipe)))
+    for name, value in mine.items():
+        torch.testing.assert_close(value, theirs[name], rtol=0, atol=0)
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "algebranets", *arguments]
+
+
+def start(*arguments: str) -> subprocess.Popen:
+    environment = {**os.environ, "PYTHONWARNINGS": "ignore"}
+    return subprocess.Popen(command(*arguments), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment)
+
+
+def wait_for(folder: Path, step: int, process: subprocess.Popen) -> None:
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline and process.poll() is None:
+        if any(row["step"] >= step for row in RunFolder(folder).rows()):
+            return
+        time.sleep(0.01)
+    raise AssertionError(f"step {step} was not reached: {process.communicate()[0].decode()[-2000:]}")
+
+
+def test_a_run_killed_again_and_again_computes_the_same(tmp_path, unbroken):
+    """SIGKILL at three points, the last two while it goes on; then to the end, from the command line."""
+    arguments = [f"--set={name}={value}" for name, value in SMALL["digits"].items()]
+    hardware = ["--accelerator", "cpu", "--log-steps", "1", "--checkpoint-steps", "2"]
+    begin = ["train", "digits", "--algebra", "M2R", "--width", "0.25", "--out", str(tmp_path / "run"), *arguments]
+    for number, step in enumerate((3, 6, 10)):
+        process = start(*(begin if number == 0 else ["train", "--resume", str(tmp_path / "run")]), *hardware)
+        wait_for(tmp_path / "run", step, process)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        assert process.returncode == -signal.SIGKILL
+        assert not (tmp_path / "run" / "result.json").exists()
+    finished = subprocess.run(command("train", "--resume", str(tmp_path / "run"), *hardware), capture_output=True)
+    assert finished.returncode == 0, finished.stdout.decode()[-2000:] + finished.stderr.decode()[-2000:]
+    assert rows(tmp_path / "run") == rows(unbroken("digits"))
+    assert "goes on at step" in (tmp_path / "run" / "log.txt").read_text()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_run_that_is_asked_to_stop_checkpoints_first(number, tmp_path):
+    class Ask(Callback):
+        def on_train_batch_start(self, trainer, *_):
+            if trainer.global_step == 4:
+                os.kill(os.getpid(), number)
+
+    before = signal.getsignal(number)
+    with pytest.raises(Stopped, match=f"stopped by {number.name} at step 5"):
+        train.run(small("digits"), tmp_path, Hardware(accelerator="cpu"), [Ask()])
+    assert signal.getsignal(number) == before
+    assert [path.stem for path in RunFolder(tmp_path).checkpoints()] == ["step-000000005"]
+    assert train.resume(tmp_path).steps == 12
+
+
+def test_a_broken_checkpoint_falls_back_to_the_one_before(tmp_path, unbroken, caplog):
+    with pytest.raises(Crash):
+        train.run(small("digits"), tmp_path, HARDWARE, [CrashAt(8)])
+    older, newer = RunFolder(tmp_path).checkpoints()
+    content = bytearray(newer.read_bytes())
+    content[len(content) // 2] ^= 1  # one bit, in the middle of some weight
+    newer.write_bytes(content)
+    train.resume(tmp_path)
+    assert f"checkpoint {newer} is broken (its SHA-256 should be" in caplog.text
+    assert "goes on at step 3" in (tmp_path / "log.txt").read_text()
+    assert rows(tmp_path) == rows(unbroken("digits"))
+    assert older.exists() is False  # two newer ones have been made since
+
+
+@pytest.mark.parametrize("damage", ["truncated", "empty", "no digest"])
+def test_without_a_whole_checkpoint_a_run_begins_anew(damage, tmp_path, unbroken, caplog):
+    with pytest.raises(Crash):
+        train.run(small("digits"), tmp_path, HARDWARE, [CrashAt(5)])
+    (only,) = RunFolder(tmp_path).checkpoints()
+    if damage == "no digest":
+        digest_of(only).unlink()
+    else:
+        only.write_bytes(only.read_bytes()[:1000] if damage == "truncated" else b"")
+    train.resume(tmp_path)
+    assert "training begins anew" in caplog.text
+    assert rows(tmp_path) == rows(unbroken("digits"))
+
+
+def test_a_checkpoint_that_would_run_code_is_refused(tmp_path):
+    class Evil:
+        def __reduce__(self):
+            return (Path.touch, (tmp_path / "executed",))
+
+    with pytest.raises(Crash):
+        train.run(small("digits"), tmp_path, HARDWARE, [CrashAt(5)])
+    (only,) = RunFolder(tmp_path).checkpoints()
+    state = torch.load(only, weights_only=True)
+    state["evil"] = Evil()
+    save_checkpoint(state, only)
+    with pytest.raises(Exception, match=r"(?i)weights.only"):
+        train.resume(tmp_path)
+    assert not (tmp_path / "executed").exists()
+
+
+def test_only_the_two_newest_checkpoints_are_kept_and_nothing_half_written(tmp_path):
+    train.run(small("digits"), tmp_path, HARDWARE)
+    assert [path.stem for path in RunFolder(tmp_path).checkpoints()] == ["step-000000009", "step-000000012"]
+    names = sorted(path.name for path in tmp_path.iterdir())
+    done = ["metrics.jsonl", "result.json", "weights.safetensors"]
+    assert names == [".lock", "checkpoints", "config.json", "environment.json", "log.txt", *done]
+    assert not list(tmp_path.rglob("*.partial"))
+
+
+def test_a_loss_that_is_no_number_stops_the_run_and_is_not_checkpointed(tmp_path):
+    experiment = small("digits", **{"optimizer.lr": 1e30, "schedule.warmup": 0.0})
+    with pytest.raises(ValueError, match=r"training has diverged and was stopped.*smaller optimizer\.lr"):
+        train.run(experiment, tmp_path, HARDWARE)
+    for path in RunFolder(tmp_path).checkpoints():
+        assert all(v.isfinite().all() for v in torch.load(path, weights_only=True)["state_dict"].values())
+    assert "diverged" in (tmp_path / "log.txt").read_text()
+
+
+def test_weights_that_are_no_numbers_are_not_checkpointed(tmp_path):
+    class Spoil(Callback):
+        def on_before_zero_grad(self, trainer, task, *_):
+            if trainer.global_step == 2:
+                next(iter(task.parameters())).data.fill_(float("nan"))
+
+    with pytest.raises(ValueError, match="diverged"):
+        train.run(small("digits"), tmp_path, replace(HARDWARE, log_steps=1000, checkpoint_steps=2), [Spoil()])
+    assert [path.stem for path in RunFolder(tmp_path).checkpoints()] == ["step-000000002"]  # the one before
+
+
+def test_a_finished_run_is_not_run_again_and_evaluates_to_what_it_recorded(unbroken):
+    folder = unbroken("digits")
+    before = (folder / "result.json").stat().st_mtime_ns
+    result = train.run(small("digits"), folder, HARDWARE, [CrashAt(1)])
+    assert (folder / "result.json").stat().st_mtime_ns == before
+    measured = train.evaluate(folder)
+    assert measured["accuracy"] == pytest.approx(result.value)
+    assert train.evaluate(unbroken("transformer_xl"))["bpc"] == pytest.approx(
+        RunFolder(unbroken("transformer_xl")).finished().value
+    )
+
+
+def test_a_folder_holds_one_experiment(unbroken):
+    with pytest.raises(ValueError, match="holds another experiment"):
+        train.run(small("digits", **{"optimizer.lr": 0.05}), unbroken("digits"), HARDWARE)
+    with pytest.raises(ValueError, match="is no run's folder"):
+        train.resume(unbroken("digits") / "checkpoints")
+
+
+def test_two_processes_do_not_train_in_one_folder(tmp_path):
+    class Second(Callback):
+        def on_train_start(self, *_):
+            train.run(small("digits"), tmp_path, HARDWARE)
+
+    with pytest.raises(ValueError, match="another process is training in"):
+        train.run(small("digits"), tmp_path, HARDWARE, [Second()])
+
+
+def test_an_algebra_from_a_file_goes_with_its_run(tmp_path):
+    table = tmp_path / "split.toml"
+    table.write_text('table = [["a", "b"], ["b", "a"]]')
+    with pytest.raises(Crash):
+        train.run(small("digits", str(table)), tmp_path / "run", HARDWARE, [CrashAt(5)])
+    table.unlink()
+    assert train.resume(tmp_path / "run").algebra == "split"
+
+
+def test_losses_on_two_processes_are_those_of_one(tmp_path):
+    """The same command with --devices 2: ranks see halves of the same batches; batch norm would not, whitening does."""
+    settings = [f"--set={name}={value}" for name, value in SMALL["digits"].items()] + ["--set=model.norm=whitening"]
+    shared = ["--width", "0.25", "--accelerator", "cpu", "--log-steps", "1", *settings]
+    folders = [tmp_path / "one", tmp_path / "two"]
+    for devices, folder in enumerate(folders, 1):
+        arguments = ["train", "digits", "--algebra", "C", *shared, "--devices", str(devices), "--out", str(folder)]
+        done = subprocess.run(command(*arguments), capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    for one, two in zip(*map(rows, folders), strict=True):
+        assert one == pytest.approx(two, rel=1e-4, abs=1e-5)
+    assert [row["step"] for row in rows(folders[0]) if "loss" in row] == [4, 8, 12]
+
+
+def test_a_text_run_goes_on_with_another_number_of_processes(tmp_path, unbroken):
+    """Carried state is saved for all rows; torchrun starts the processes this time."""
+    with pytest.raises(Crash):
+        train.run(small("char-lm"), tmp_path, HARDWARE, [CrashAt(7)])
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    arguments = ["-m", "algebranets", "train", "--resume", str(tmp_path)]
+    done = subprocess.run([*launcher, *arguments], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    for one, two in zip(rows(tmp_path), rows(unbroken("char-lm")), strict=True):
+        assert one == pytest.approx(two, rel=1e-4, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"optimiser.lr": 0.1}, "there is no setting 'optimiser.lr'. Did you mean 'optimizer.lr'?"),
+        ({"lr": 0.1}, "there is no setting 'lr'. Did you mean 'optimizer.lr'?"),
+        ({"optimizer.lr": "fast"}, "optimizer.lr must be a number; got 'fast'"),
+        ({"optimizer.lr": -1.0}, "optimizer.lr must lie between 0 and inf; got -1.0"),
+        ({"optimizer.nesterov": 1}, "optimizer.nesterov must be True or False; got 1"),
+        ({"data.batch_size": 2.5}, "data.batch_size must be a whole number; got 2.5"),
+        ({"data.batch_size": 0}, "data.batch_size must be at least 1; got 0"),
+        ({"schedule.name": "one-cycle"}, "schedule.name must be one of constant, steps, linear, cosine"),
+        ({"optimizer.name": "lion"}, "optimizer.name must be one of sgd, adam, adamw"),
+        ({"model.norms": "batch"}, "Did you mean 'model.norm'?"),
+        ({"algebra": "C"}, "there is no setting 'algebra'"),
+        ({"epochs": 0}, "epochs or steps must be positive"),
+        ({"evaluations": 0}, "evaluations must be at least 1"),
+    ],
+)
+def test_wrong_settings_are_explained(settings, message):
+    with pytest.raises(ValueError, match=r".*") as error:
+        recipes.create("digits", settings=settings)
+    assert message in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"data.name": "python-prose"}, "digits trains on images; data.name='python-prose' is <python-prose"),
+        ({"data.name": "digit"}, "digits"),
+        ({"data.crop": 20}, "crop must lie between 1 and 10"),
+        ({"model.norm": "layer"}, "norm must be one of batch, whitening"),
+        ({"model.num_blocks": "many"}, "num_blocks must be int; got 'many'"),
+        ({"data.batch_size": 2000}, "2000"),
+    ],
+)
+def test_settings_that_do_not_fit_are_explained_before_anything_is_written(settings, message, tmp_path):
+    with pytest.raises(ValueError, match=r".*") as error:
+        train.run(recipes.create("digits", settings=settings), tmp_path / "run", HARDWARE)
+    assert message in str(error.value)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"accelerator": "tpu"}, "accelerator must be one of auto, cpu, cuda; got 'tpu'"),
+        ({"strategy": "horovod"}, "strategy must be one of auto, ddp, fsdp"),
+        ({"precision": "8"}, "precision must be one of auto, 32, bf16, 16"),
+        ({"devices": 0}, "devices must be at least 1; got 0"),
+        ({"loggers": ("wandb",)}, "logger must be one of tensorboard, csv; got 'wandb'"),
+        ({"accelerator": "cpu", "strategy": "fsdp"}, "strategy 'fsdp' shards over CUDA devices"),
+    ],
+)
+def test_wrong_hardware_is_explained(options, message):
+    with pytest.raises(ValueError, match=r".*") as error:
+        Hardware(**options)
+    assert message in str(error.value)
+
+
+def test_the_learning_rate_follows_its_schedule():
+    steps = Schedule("steps", milestones=(1 / 3, 2 / 3))
+    assert [steps.share(step, 9) for step in (0, 2, 3, 5, 6, 8)] == pytest.approx([1, 1, 0.1, 0.1, 0.01, 0.01])
+    cosine = Schedule("cosine", final=0.1)
+    assert [cosine.share(step, 10) for step in (0, 5, 10)] == pytest.approx([1, 0.55, 0.1])
+    warm = Schedule("constant", warmup=0.5)
+    assert [warm.share(step, 8) for step in range(6)] == pytest.approx([0.25, 0.5, 0.75, 1, 1, 1])
+
+
+def test_the_papers_imagenet_settings_are_in_the_recipes():
+    real, ours = (recipes.create("resnet50", algebra) for algebra in ("R", "M2R"))
+    assert real.epochs == 180
+    assert [round(180 * m) for m in real.schedule.milestones] == [60, 100, 140, 160]
+    assert ours.optimizer.weight_decay / real.optimizer.weight_decay == pytest.approx(0.725)
+    mobile = [recipes.create("mobilenet_v1", a).optimizer.weight_decay for a in ("R", "H")]
+    assert mobile[1] / mobile[0] == pytest.approx(0.625)
+    assert {real.model["activation"], ours.model["activation"]} == {"swish"}
+
+
+def test_norms_and_biases_are_not_decayed():
+    model = small("digits", "H", **{"model.norm": "whitening"}).build()
+    kept = set(undecayed(model))
+    decayed, plain = make(model, Optimizer(lr=0.1, weight_decay=0.01), kept).param_groups
+    assert (decayed["weight_decay"], plain["weight_decay"]) == (0.01, 0.0)
+    convolutions = {id(m.weight) for m in model.modules() if "Conv" in type(m).__name__}
+    assert convolutions <= {id(p) for p in decayed["params"]}
+    assert len(decayed["params"]) + len(plain["params"]) == len(list(model.parameters()))
+    assert all("norm" in name or "bias" in name or "stem.1" in name for name in kept)
+
+
+def test_loggers_of_lightning_write_beside_ours(tmp_path):
+    train.run(small("digits"), tmp_path, replace(HARDWARE, loggers=("csv", "tensorboard")))
+    assert "train_loss" in (tmp_path / "csv" / "metrics.csv").read_text().splitlines()[0]
+    assert list((tmp_path / "tensorboard").glob("events*"))
+
+
+def test_deep_models_compile_block_by_block():
+    """Twelve blocks, of which the first of each stage are of their own kind: six graphs, and the same function."""
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    model = small("cifar10", **{"model.num_blocks": 4}).build()
+    compiled = copy.deepcopy(model)
+    compile_blocks(compiled, backend="eager")
+    images = torch.randn(2, 3, 8, 8)
+    torch.testing.assert_close(compiled(images), model(images))
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 6
+
+
+def test_sizes_of_the_data_reach_the_model(tmp_path):
+    """Ten classes of one channel, though the recipe's network is for ImageNet."""
+    train.run(small("resnet50", steps=1), tmp_path, HARDWARE)
+    weights = load_file(tmp_path / "weights.safetensors")
+    assert weights["fc.bias"].numel() == 10 * 4
+    assert data.load("digits").channels == 1
