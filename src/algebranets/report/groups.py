@@ -1,0 +1,193 @@
+"""Results taken together: the runs of a row, which differ in their seeds only, and the rows of a recipe."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from statistics import fmean, stdev
+from typing import Any
+
+from algebranets.algebra import CATALOGUE, R
+from algebranets.report.published import ROW_SETTINGS, SIZES, Printed, printed
+from algebranets.train.results import METRICS, Result, label
+
+
+@dataclass(frozen=True)
+class Group:
+    """The runs of one row: same recipe, algebra, width and changes, one run a seed."""
+
+    results: tuple[Result, ...]
+
+    @property
+    def first(self) -> Result:
+        """What all of them share can be read off it."""
+        return self.results[0]
+
+    @property
+    def algebra(self) -> str:
+        return self.first.algebra
+
+    @property
+    def changes(self) -> dict[str, Any]:
+        return self.first.changes
+
+    @property
+    def mean(self) -> float:
+        """The metric's mean over seeds; not finite if a run diverged."""
+        return fmean(result.value for result in self.results)
+
+    @property
+    def spread(self) -> float | None:
+        """The sample standard deviation over seeds; None for one, or if a run diverged."""
+        values = [result.value for result in self.results]
+        return stdev(values) if len(values) > 1 and all(map(math.isfinite, values)) else None
+
+    @property
+    def seconds(self) -> float:
+        """Mean training time."""
+        return fmean(result.seconds for result in self.results)
+
+    @property
+    def settings_differ(self) -> bool:
+        """Whether runs differ in more than their seeds: the recipe itself changed between them."""
+        experiments = [{**result.experiment, "seed": None} for result in self.results]
+        return any(experiment != experiments[0] for experiment in experiments)
+
+    @property
+    def is_real(self) -> bool:
+        return self.algebra == R.name
+
+    @cached_property
+    def printed(self) -> Printed | None:
+        """The paper's row of this network, trained as the recipe says."""
+        if set(self.changes) - ROW_SETTINGS:
+            return None
+        return printed(self.first.recipe, self.algebra, self.first.width, self.first.experiment.get("model", {}))
+
+    @property
+    def difference(self) -> float | None:
+        """Ours less the printed figure; of a metric like bits per character, less is better."""
+        return None if self.printed is None else self.mean - float(self.printed.quality)
+
+    def tells(self, difference: float, other: Group | None = None) -> bool:
+        """Whether ``difference`` is more than twice the (larger) spread over seeds; never for one seed."""
+        spreads = [self.spread] if other is None else [self.spread, other.spread]
+        return all(spread is not None and abs(difference) > 2 * spread for spread in spreads)
+
+
+@dataclass(frozen=True)
+class Study:
+    """All rows of one recipe."""
+
+    groups: tuple[Group, ...]
+
+    @property
+    def recipe(self) -> str:
+        return self.groups[0].first.recipe
+
+    @property
+    def metric(self) -> str:
+        return self.groups[0].first.metric
+
+    @property
+    def more_is_better(self) -> bool:
+        return METRICS[self.metric]
+
+    @cached_property
+    def shared(self) -> dict[str, Any]:
+        """Changes that every row has: how this study differs from the recipe, which no row need repeat."""
+        first, *others = (group.changes for group in self.groups)
+        return {
+            key: value
+            for key, value in first.items()
+            if key not in ROW_SETTINGS and all(key in other and other[key] == value for other in others)
+        }
+
+    @property
+    def rows(self) -> tuple[Group, ...]:
+        """The networks as the recipe trains them: algebras, widths, sizes, norms."""
+        return tuple(group for group in self.groups if not set(self.changed(group)) - ROW_SETTINGS)
+
+    @property
+    def finished(self) -> list[Group]:
+        """The rows of which no run diverged."""
+        return [group for group in self.rows if math.isfinite(group.mean)]
+
+    @property
+    def ablations(self) -> tuple[Group, ...]:
+        """Rows with a change that is no matter of size; another norm too, if the usual one is there to compare."""
+        return tuple(
+            group
+            for group in self.groups
+            if set(self.changed(group)) - SIZES and (group not in self.rows or self.baseline(group) is not None)
+        )
+
+    def changed(self, group: Group) -> dict[str, Any]:
+        """What sets the row apart from the others, algebra and width aside."""
+        return {key: value for key, value in group.changes.items() if key not in self.shared}
+
+    def is_own_size(self, group: Group) -> bool:
+        """Whether the network is as wide and as large as the recipe has it."""
+        return group.first.width == 1 and not set(group.changes) & SIZES
+
+    def name(self, group: Group) -> str:
+        """Such as ``M2R x0.5, norm whitening``."""
+        return label(group.algebra, group.first.width, self.changed(group))
+
+    def baseline(self, group: Group) -> Group | None:
+        """The row of the same algebra, width and size without further changes."""
+        sizes = {key: value for key, value in self.changed(group).items() if key in SIZES}
+        for other in self.groups:
+            alike = other.algebra == group.algebra and other.first.width == group.first.width
+            if alike and other is not group and self.changed(other) == sizes:
+                return other
+        return None
+
+    def better(self, difference: float) -> bool:
+        """Whether a difference in the metric is to the good."""
+        return difference > 0 if self.more_is_better else difference < 0
+
+
+def studies(results: Iterable[Result]) -> list[Study]:
+    """One `Study` a recipe, in the order they come; a result that stands there twice counts once."""
+    recipes: dict[str, dict[str, list[Result]]] = {}
+    for result in results:
+        if result.metric not in METRICS:
+            raise ValueError(
+                f"a result of {result.recipe} is measured in {result.metric!r}; it must be one of "
+                f"{', '.join(METRICS)}. Leave that run out."
+            )
+        key = json.dumps([result.algebra, float(result.width), result.metric, result.changes], sort_keys=True)
+        runs = recipes.setdefault(result.recipe, {}).setdefault(key, [])
+        if repr(result) not in map(repr, runs):  # by what is written: a loss that is no number equals nothing
+            runs.append(result)
+    found = []
+    for recipe, by_key in recipes.items():
+        for runs in by_key.values():
+            _check_seeds(runs)
+        groups = sorted((Group(tuple(sorted(runs, key=lambda r: r.seed))) for runs in by_key.values()), key=_order)
+        if len({group.first.metric for group in groups}) > 1:
+            raise ValueError(f"the results of {recipe} must share one metric; report those of another apart.")
+        found.append(Study(tuple(groups)))
+    return found
+
+
+def _check_seeds(runs: list[Result]) -> None:
+    seeds = [run.seed for run in runs]
+    twice = sorted({seed for seed in seeds if seeds.count(seed) > 1})
+    if twice:
+        raise ValueError(
+            f"{runs[0].recipe}, {runs[0].label}, must have one run a seed; got several of seed "
+            f"{', '.join(map(str, twice))}. Leave all but one out."
+        )
+
+
+def _order(group: Group) -> tuple[int, str, str, int]:
+    """The catalogue's order, then rows without changes, then the smaller network."""
+    names = list(CATALOGUE)
+    place = names.index(group.algebra) if group.algebra in names else len(names)
+    settings = {key: value for key, value in group.changes.items() if key not in SIZES}
+    return place, group.algebra, json.dumps(settings, sort_keys=True) if settings else "", group.first.parameters

@@ -1,0 +1,125 @@
+"""What a study says in a sentence, in a few figures, and how it differs from the paper."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from algebranets.report.groups import Group, Study
+from algebranets.report.numbers import amount, difference, duration, metric_name, quality, share
+from algebranets.report.published import OPEN, rows
+
+
+@dataclass(frozen=True)
+class Card:
+    """One key figure, and what it is."""
+
+    figure: str
+    meaning: str
+
+
+@dataclass(frozen=True)
+class _Pair:
+    """A network beside the real one."""
+
+    ours: Group
+    real: Group
+
+
+def headline(study: Study) -> str:
+    """The study in a sentence.
+
+    The real network is that of the recipe's own size, else the largest. The network named needs the fewest parameters
+    among those that are no worse, their spread over seeds considered; where all are worse it is the best.
+    """
+    pair = _best_pair(study)
+    if pair is None:
+        if not study.finished:
+            return "No network was trained to the end as the recipe has it."
+        best = _best(study, study.finished)
+        return (
+            f"{study.name(best)} reaches {quality(best.mean, study.metric, unit=True)} {metric_name(study.metric)} "
+            f"with {amount(best.first.parameters)} parameters."
+        )
+    ours, real = pair.ours, pair.real
+    return (
+        f"{study.name(ours)} reaches {quality(ours.mean, study.metric, unit=True)} {metric_name(study.metric)} with "
+        f"{share(ours.first.parameters, real.first.parameters)} of the real network's parameters and "
+        f"{share(ours.first.multiplies, real.first.multiplies)} of its multiply-adds; "
+        f"the real one reaches {quality(real.mean, study.metric, unit=True)}."
+    )
+
+
+def cards(study: Study) -> list[Card]:
+    """The study's key figures."""
+    found = []
+    pair = _best_pair(study)
+    if pair is not None:
+        ours, real, name = pair.ours.first, pair.real.first, study.name(pair.ours)
+        found += [
+            Card(share(ours.parameters, real.parameters), f"of the real network's parameters, {name}"),
+            Card(share(ours.multiplies, real.multiplies), f"of its multiply-adds, {name}"),
+            Card(
+                difference(pair.ours.mean - pair.real.mean, study.metric),
+                f"{metric_name(study.metric)} against the real network, {name}",
+            ),
+        ]
+    beside = [group for group in study.finished if group.difference is not None]
+    if beside:
+        widest = max(beside, key=lambda group: abs(group.difference or 0))
+        found.append(
+            Card(
+                difference(widest.difference, study.metric),
+                f"the largest difference to the paper, {study.name(widest)}; {len(beside)} of "
+                f"{len(rows(study.recipe))} printed rows trained",
+            )
+        )
+    runs = [result for group in study.groups for result in group.results]
+    seconds = duration(sum(run.seconds for run in runs))
+    found.append(Card(f"{len(runs)} run{'' if len(runs) == 1 else 's'}", f"in {seconds} of training"))
+    return found
+
+
+def departures(study: Study) -> list[str]:
+    """What differs from the paper, plainly: what it leaves open, what was changed, what was not run."""
+    found = list(OPEN.get(study.recipe, ("The paper has no such experiment.",)))
+    if study.shared:
+        settings = ", ".join(f"{key} = {value}" for key, value in sorted(study.shared.items()))
+        found.append(f"All runs here were made with {settings}, which is not the recipe's own setting.")
+    mixed = [study.name(group) for group in study.groups if group.settings_differ]
+    if mixed:
+        found.append(
+            f"Their runs differ in more than the seed, as the recipe changed between them: {', '.join(mixed)}."
+        )
+    trained = {group.printed.row for group in study.rows if group.printed}
+    missing = [row.row for row in rows(study.recipe).values() if row.row not in trained]
+    if missing:
+        found.append(f"Rows of the paper that were not trained here: {', '.join(missing)}.")
+    single = [study.name(group) for group in study.rows if len(group.results) == 1]
+    if single:
+        which = "Every row" if len(single) == len(study.rows) else ", ".join(single)
+        found.append(f"{which}: one seed only, so nothing is known of the spread.")
+    return found
+
+
+def _best_pair(study: Study) -> _Pair | None:
+    reals = [group for group in study.finished if group.is_real]
+    others = [group for group in study.finished if not group.is_real]
+    if not reals or not others:
+        return None
+    real = max(reals, key=lambda group: (study.is_own_size(group), group.first.parameters))
+    as_good = [group for group in others if _no_worse(study, group, real)]
+    if as_good:
+        return _Pair(min(as_good, key=lambda group: (group.first.parameters, group.first.multiplies)), real)
+    return _Pair(_best(study, others), real)
+
+
+def _best(study: Study, groups: list[Group]) -> Group:
+    return max(groups, key=lambda group: group.mean if study.more_is_better else -group.mean)
+
+
+def _no_worse(study: Study, ours: Group, real: Group) -> bool:
+    """Within two standard errors of the difference; one seed has none."""
+    error = math.hypot(*((g.spread or 0) / math.sqrt(len(g.results)) for g in (ours, real)))
+    behind = real.mean - ours.mean if study.more_is_better else ours.mean - real.mean
+    return behind <= 2 * error

@@ -1,0 +1,175 @@
+"""The tables of a report: the paper's figures beside ours, and what each variant changes.
+
+A `Sheet` is text in cells; the terminal, Markdown and the page each draw it in their own way.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from algebranets.algebra import CATALOGUE
+from algebranets.report.groups import Group, Study
+from algebranets.report.numbers import NONE, amount, difference, duration, metric_name, quality, share
+from algebranets.report.published import SIZES, claim
+
+Tone = Literal["", "better", "worse"]
+
+
+class Cell(NamedTuple):
+    """What stands in a cell, and whether it is clearly for better or worse."""
+
+    text: str
+    tone: Tone = ""
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """A table; the first column names the rows, those in ``prose`` hold words, all others numbers."""
+
+    title: str
+    headings: tuple[str, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    notes: tuple[str, ...] = ()
+    prose: tuple[int, ...] = (0,)
+
+    def markdown(self) -> str:
+        """As Markdown, its title a heading."""
+        marks = ["---" if column in self.prose else "---:" for column in range(len(self.headings))]
+        lines = [self.headings, marks, *([_bold(cell) for cell in row] for row in self.rows)]
+        table = "\n".join("| " + " | ".join(text.replace("|", "\\|") for text in line) + " |" for line in lines)
+        return "\n\n".join([f"### {self.title}", table, *self.notes]) + "\n"
+
+
+def _bold(cell: Cell) -> str:
+    return f"**{cell.text}**" if cell.tone else cell.text
+
+
+def sheets(study: Study) -> list[Sheet]:
+    """The study's tables: its rows, and its ablations if there are any."""
+    found = [rows_sheet(study)] if study.rows else []
+    return found + ([ablations_sheet(study)] if study.ablations else [])
+
+
+def rows_sheet(study: Study) -> Sheet:
+    """Every network of the study beside the paper's row of it; beside the real network where most have no such row."""
+    printed = sum(group.printed is not None for group in study.rows)
+    return _beside_the_paper(study) if 2 * printed >= len(study.rows) else _beside_the_real(study)
+
+
+def _beside_the_paper(study: Study) -> Sheet:
+    rows, notes = [], []
+    for group in study.rows:
+        there = group.printed
+        if there and there.note:
+            notes.append(f"{study.name(group)}, parameters: {there.note}.")
+        rows.append((
+            Cell(study.name(group)),
+            Cell(amount(group.first.parameters)),
+            Cell(f"{there.parameters} M" if there and there.parameters else NONE),
+            Cell(amount(group.first.multiplies)),
+            Cell(there.quality if there else NONE),
+            Cell(reached(group)),
+            _difference(study, group, group.difference),
+            Cell(duration(group.seconds)),
+        ))  # fmt: skip
+    quality_there, quality_here = f"{study.metric}, paper", f"{study.metric}, ours"
+    headings = (
+        "network", "parameters", "parameters, paper", "multiply-adds", quality_there, quality_here, "difference",
+        "training time",
+    )  # fmt: skip
+    return Sheet("Against the paper", headings, tuple(rows), (*notes, *_notes(study, "the paper's")))
+
+
+def _beside_the_real(study: Study) -> Sheet:
+    rows = []
+    for group in study.rows:
+        real = real_like(study, group)
+        away = None if real is None else group.mean - real.mean
+        rows.append((
+            Cell(study.name(group)),
+            Cell(amount(group.first.parameters)),
+            Cell(share(group.first.parameters, real.first.parameters) if real else NONE),
+            Cell(amount(group.first.multiplies)),
+            Cell(share(group.first.multiplies, real.first.multiplies) if real else NONE),
+            Cell(reached(group)),
+            _difference(study, group, away, real),
+            Cell(duration(group.seconds)),
+        ))  # fmt: skip
+    headings = ("network", "parameters", "of R", "multiply-adds", "of R", study.metric, "difference", "training time")
+    notes = [
+        f"The paper prints {group.printed.quality} for {study.name(group)}; ours differs by "
+        f"{difference(group.difference, study.metric)}."
+        for group in study.rows
+        if group.printed
+    ]
+    return Sheet("Against the real network", headings, tuple(rows), (*notes, *_notes(study, "the real network's")))
+
+
+def real_like(study: Study, group: Group) -> Group | None:
+    """The real network of the same width and size as this one, if it was trained and is not this one."""
+    sizes = {key: value for key, value in study.changed(group).items() if key in SIZES}
+    for other in study.rows:
+        alike = other.first.width == group.first.width and study.changed(other) == sizes
+        if alike and other.is_real and not group.is_real:
+            return other
+    return None
+
+
+def ablations_sheet(study: Study) -> Sheet:
+    """Each variant beside the same network without the change, and what the paper says of it."""
+    rows = []
+    for group in study.ablations:
+        usual = study.baseline(group)
+        away = None if usual is None else group.mean - usual.mean
+        rows.append((
+            Cell(study.name(group)),
+            Cell(NONE if usual is None else reached(usual, seeds=False)),
+            Cell(reached(group)),
+            _difference(study, group, away, usual),
+            Cell(NONE if usual is None else f"{group.seconds / usual.seconds:.2f}x"),
+            Cell("; ".join(_said(study, group, usual)) or NONE),
+        ))  # fmt: skip
+    headings = ("variant", "without the change", "with it", "difference", "training time", "the paper says")
+    notes = ("What the paper says is about ResNet-50 on ImageNet, unless it is of a table.",)
+    return Sheet("Ablations", headings, tuple(rows), notes, prose=(0, 5))
+
+
+def _said(study: Study, group: Group, usual: Group | None) -> list[str]:
+    said = []
+    if group.printed and usual and usual.printed:
+        away = float(group.printed.quality) - float(usual.printed.quality)
+        said.append(f"{round(away, 3):+g} in its table".replace("-", "−"))
+    return said + [text for text in (claim(*change) for change in study.changed(group).items()) if text]
+
+
+def reached(group: Group, seeds: bool = True) -> str:
+    """Such as ``94.31 ± 0.12 (3 seeds)``."""
+    metric = group.first.metric
+    text = quality(group.mean, metric)
+    if group.spread is not None:
+        text += f" ± {quality(group.spread, metric)}"
+    number = len(group.results)
+    return text + (f" ({number} seed{'' if number == 1 else 's'})" if seeds else "")
+
+
+def _difference(study: Study, group: Group, away: float | None, other: Group | None = None) -> Cell:
+    if away is None or not group.tells(away, other):
+        return Cell(difference(away, study.metric))
+    return Cell(difference(away, study.metric), "better" if study.better(away) else "worse")
+
+
+def _notes(study: Study, whose: str) -> tuple[str, ...]:
+    direction = "more" if study.more_is_better else "less"
+    notes = [
+        f"The metric is {metric_name(study.metric)}, of which {direction} is better: mean ± sample standard deviation "
+        f"over seeds. A difference is ours less {whose}; it is set off where it is more than twice that deviation."
+    ]
+    sizes = [
+        f"{name} {CATALOGUE[name].dim} and {CATALOGUE[name].multiplies}"
+        for name in dict.fromkeys(group.algebra for group in study.rows)
+        if name in CATALOGUE
+    ]
+    if sizes:
+        notes.append(f"Components of a tuple, and multiplies in a product of two: {', '.join(sizes)}.")
+    return tuple(notes)

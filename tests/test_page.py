@@ -1,0 +1,237 @@
+"""Figures, the page that holds them and the command that makes it; a browser shows it well."""
+
+import json
+import re
+import shutil
+from dataclasses import asdict
+from html.parser import HTMLParser
+
+import pytest
+from typer.testing import CliRunner
+
+from algebranets.algebra import CATALOGUE
+from algebranets.cli import app
+from algebranets.report import figures, page, style
+from algebranets.report.groups import studies
+from runs import cifar_results, result
+
+
+def only(results):
+    (study,) = studies(results)
+    return study
+
+
+# Figures --------------------------------------------------------------------------------------------------------------
+
+
+def luminance(colour):
+    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def contrast(one_, other):
+    low, high = sorted((luminance(one_), luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def test_colours_stand_out_from_light_and_dark_pages():
+    template = (page.resources("algebranets.report") / "page.html").read_text()
+    backgrounds = re.findall(r"--card: (#\w{6})", template)
+    assert len(backgrounds) == 2
+    for colour in style.COLOURS[1:]:
+        assert all(contrast(colour, background) >= 3 for background in backgrounds), colour
+    assert len(set(style.COLOURS)) == len(CATALOGUE)
+
+
+def test_figures_are_the_same_each_time_and_carry_no_fixed_ink():
+    study = only(cifar_results())
+    text = figures.trade_off(study)
+    assert text == figures.trade_off(study)
+    assert style.INK not in text
+    assert "currentColor" in text
+    assert "metadata" not in text
+    assert "C, norm whitening 94.20 at 2.00 M parameters and 500 M multiply-adds" in text
+
+
+def test_pruned_networks_are_drawn_beside_the_dense_one():
+    runs = [result(76.0, "M2R", recipe="resnet50")]
+    assert figures.sparsity(only(runs)) is None
+    runs += [result(76 - s, "M2R", recipe="resnet50", changes={"pruning.sparsity": s}) for s in (0.5, 0.9)]
+    assert "sparsity, %" in figures.sparsity(only(runs))
+
+
+# The page -------------------------------------------------------------------------------------------------------------
+
+
+class Outline(HTMLParser):
+    """What a page refers to, its ids and its headings."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.ids, self.references, self.headings = [], [], [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append(tag)
+        if re.fullmatch(r"h[1-6]", tag):
+            self.headings.append(int(tag[1]))
+        for name, value in attributes:
+            if name == "id":
+                self.ids.append(value)
+            if name in ("src", "href", "xlink:href", "action", "data", "srcset"):
+                self.references.append(value)
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("report")
+    runs = [*cifar_results(), result(1.3, recipe="gru", metric="bpc", changes={"model.hidden_size": 1024})]
+    assert page.write(runs, folder) == folder / "report.html"
+    return folder
+
+
+def test_the_page_holds_everything_and_asks_for_nothing(written):
+    text = (written / "report.html").read_text()
+    outline = Outline(text)
+    assert all(reference.startswith(("#", "data:")) for reference in outline.references)
+    assert "script" not in outline.tags
+    assert not re.search(r"@import|url\((?!#)", text)
+    addresses = set(re.findall(r'(?:(\S+)=")?https?://', text))
+    assert addresses <= {"xmlns", "xmlns:xlink"}
+    assert len(outline.ids) == len(set(outline.ids))
+    assert outline.headings[0] == 1
+    assert all(after <= before + 1 for before, after in zip(outline.headings, outline.headings[1:], strict=False))
+    for heading in ("Against the paper", "Ablations", "What quality costs", "Learning curves", "What differs"):
+        assert f"<h3>{heading}" in text
+
+
+def test_the_results_beside_the_page_make_it_again(written, tmp_path):
+    ran = CliRunner(env={"NO_COLOR": "1"}).invoke(app, ["report", str(written / "rows.jsonl"), "--out", str(tmp_path)])
+    assert ran.exit_code == 0, ran.output
+    names = {path.name for path in written.iterdir()}
+    assert {"report.html", "tables.md", "rows.jsonl", "cifar10-trade-off.svg", "cifar10-curves.svg"} <= names
+    assert {path.name for path in tmp_path.iterdir()} == names
+    for name in names:
+        assert (tmp_path / name).read_bytes() == (written / name).read_bytes(), name
+
+
+def test_what_a_run_says_of_itself_is_no_markup(tmp_path):
+    evil = "<script>alert(1)</script>"
+    runs = [result(94.0), result(93.0, changes={"model.lift": evil}, command=f"{evil} $x_1$", environment={evil: evil})]
+    text = page.write(runs, tmp_path / "one").read_text()
+    assert "script" not in Outline(text).tags
+    assert "&lt;script&gt;alert(1)" in text
+    text = page.write([result(94.0, recipe="../../a b<i>")], tmp_path / "two" / "deep").read_text()
+    assert "i" not in Outline(text).tags
+    assert {path.parent for path in tmp_path.rglob("*.svg")} == {tmp_path / "one", tmp_path / "two" / "deep"}
+
+
+# The command ----------------------------------------------------------------------------------------------------------
+
+
+def report(*arguments):
+    return CliRunner(env={"NO_COLOR": "1"}).invoke(app, ["report", *map(str, arguments)])
+
+
+def test_the_command_reads_run_folders_and_prints_tables_that_fit_80_columns(tmp_path):
+    for number, run in enumerate(cifar_results()):
+        run.save(tmp_path / "runs" / str(number) / "result.json")
+    ran = report(tmp_path / "runs", "--out", tmp_path / "out")
+    assert ran.exit_code == 0, ran.output
+    lines = ran.stdout.splitlines()
+    assert max(map(len, [line for line in lines if not line.startswith("The page")])) <= 80
+    assert "…" not in ran.stdout
+    assert ["M2R", "1.00", "M", "0.94", "M", "500", "M", "94.3", "94.30", "±", "0.01", "0.00", "1.7", "min"] in [
+        line.split() for line in lines
+    ]
+    assert f"The page: {tmp_path / 'out' / 'report.html'}" in ran.stdout
+
+
+def test_mistakes_are_explained(tmp_path):
+    (tmp_path / "empty").mkdir()
+    foreign = tmp_path / "foreign.jsonl"
+    foreign.write_text('{"accuracy": 3}\n')
+    broken = tmp_path / "broken.jsonl"
+    broken.write_text(json.dumps(asdict(result(94.0))) + "\n{")
+    for path, message in (
+        (tmp_path / "missing", "does not exist; give run folders"),
+        (tmp_path / "empty", "no finished run was found"),
+        (foreign, "is no result of algebranets"),
+        (broken, "line 2, is no JSON"),
+    ):
+        ran = report(path, "--out", tmp_path / "out")
+        assert ran.exit_code == 2
+        text = " ".join(ran.output.replace("│", " ").split())
+        assert message in text
+    assert not (tmp_path / "out").exists()
+
+
+# The browser ----------------------------------------------------------------------------------------------------------
+
+CONTRASTS = """() => {
+  const parse = (text) => text.match(/[\\d.]+/g).map(Number);
+  const linear = (c) => (c /= 255) <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4;
+  const light = ([r, g, b]) => 0.2126 * linear(r) + 0.7152 * linear(g) + 0.0722 * linear(b);
+  const behind = (e) => {
+    for (; e; e = e.parentElement) {
+      const colour = parse(getComputedStyle(e).backgroundColor);
+      if (colour.length < 4 || colour[3] > 0) return colour;
+    }
+  };
+  const found = {};
+  for (const e of document.querySelectorAll("h1, h2, h3, p, li, dt, dd, th, td, figcaption, summary, a, code, text")) {
+    const style = getComputedStyle(e);
+    const ink = parse(e.tagName === "text" ? style.fill : style.color);
+    const [low, high] = [light(ink), light(behind(e))].sort((a, b) => a - b);
+    const name = e.tagName + "." + e.className;
+    found[name] = Math.min(found[name] ?? 21, (high + 0.05) / (low + 0.05));
+  }
+  return found;
+}"""
+
+
+@pytest.fixture(scope="module")
+def browser():
+    sync_api = pytest.importorskip("playwright.sync_api", reason="needs playwright to drive a browser")
+    chromium = shutil.which("chromium")
+    if chromium is None:
+        pytest.skip("needs chromium on the PATH")
+    quiet = ["background-networking", "component-update", "sync", "gpu"]
+    arguments = ["--no-sandbox", "--headless", "--no-first-run", *(f"--disable-{name}" for name in quiet)]
+    with sync_api.sync_playwright() as play:
+        started = play.chromium.launch(executable_path=chromium, args=arguments)
+        yield started
+        started.close()
+
+
+def test_a_browser_shows_it_well_on_desk_and_phone_by_day_and_night(written, browser):
+    address = (written / "report.html").as_uri()
+    backgrounds = {}
+    for width, height in ((1280, 900), (375, 812)):
+        for scheme in ("light", "dark"):
+            context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)
+            opened, said, requests = context.new_page(), [], []
+            opened.on("console", lambda message, said=said: said.append(message.text))
+            opened.on("pageerror", lambda error, said=said: said.append(str(error)))
+            opened.on("request", lambda request, requests=requests: requests.append(request.url))
+            opened.goto(address)
+            opened.evaluate("document.querySelectorAll('details').forEach((e) => e.open = true)")
+            assert said == []
+            assert [url for url in requests if not url.startswith("data:")] == [address]
+            root = "document.documentElement"
+            assert opened.evaluate(f"{root}.scrollWidth <= {root}.clientWidth"), (width, scheme)
+            backgrounds[scheme] = opened.evaluate("getComputedStyle(document.body).backgroundColor")
+            low = {name: ratio for name, ratio in opened.evaluate(CONTRASTS).items() if ratio < 4.5}
+            assert low == {}, (width, scheme)
+            boxes = [svg.bounding_box() for svg in opened.locator("svg").all()]
+            assert len(boxes) >= 8
+            assert all(box["width"] > 250 and box["height"] > 150 for box in boxes)
+            assert all(box["x"] >= 0 and box["x"] + box["width"] <= width for box in boxes)
+            named = opened.locator("svg[role=img][aria-label]")
+            assert named.count() == len(boxes)
+            headings = opened.locator("h1, h2, h3, h4")
+            assert headings.count() > 10
+            assert all(heading.is_visible() for heading in headings.all())
+            context.close()
+    assert backgrounds["light"] != backgrounds["dark"]
