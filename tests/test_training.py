@@ -31,6 +31,9 @@ SMALL = {
     "cifar10": {"steps": 2, "data.name": "digits", "data.crop": 6, "data.batch_size": 20, "model.num_blocks": 1},
     "resnet50": {"steps": 2, "data.name": "digits", "data.crop": 8, "data.batch_size": 20},
     "mobilenet_v1": {"steps": 2, "data.name": "digits", "data.crop": 8, "data.batch_size": 20},
+    "resnet50-pruned": {
+        "steps": 2, "data.name": "digits", "data.crop": 8, "data.batch_size": 20, "pruning.every": 1,
+    },
     "transformer_xl": {
         **SMALL_TEXT, "model.num_layers": 2, "model.d_model": 32, "model.num_heads": 2, "model.ff_size": 32,
         "model.window": 16, "data.eval_window": 20,
@@ -38,11 +41,13 @@ SMALL = {
     "gru": {**SMALL_TEXT, "model.hidden_size": 16, "model.num_readouts": 1},
     "char-lm": {**SMALL_TEXT, "model.hidden_size": 16},
 }  # fmt: skip
-WIDTHS = {"resnet50": 0.125, "mobilenet_v1": 0.125, "digits": 0.25, "cifar10": 0.25}
+WIDTHS = {"resnet50": 0.125, "resnet50-pruned": 0.125, "mobilenet_v1": 0.125, "digits": 0.25, "cifar10": 0.25}
 HARDWARE = Hardware(accelerator="cpu", log_steps=1, checkpoint_steps=3)
 
 
 def small(recipe: str, algebra: str = "M2R", **settings) -> Experiment:
+    if recipe == "pruned":
+        return small("digits", algebra, **{"pruning.sparsity": 0.8, "pruning.every": 2, **settings})
     return recipes.create(recipe, algebra, WIDTHS.get(recipe, 1.0), settings={**SMALL[recipe], **settings})
 
 
@@ -114,9 +119,9 @@ def test_a_run_learns(tmp_path):
 
 
 @pytest.mark.parametrize("step", [1, 3, 4, 5, 8, 9, 11, 12])
-@pytest.mark.parametrize("recipe", ["digits", "char-lm", "transformer_xl"])
+@pytest.mark.parametrize("recipe", ["digits", "char-lm", "transformer_xl", "pruned"])
 def test_a_run_that_crashed_anywhere_goes_on_as_if_nothing_had_happened(recipe, step, tmp_path, unbroken):
-    """Checkpoints are at 3, 6, 9, 12, evaluations at 4, 8, 12; batch norm, carried state and dropout are in it."""
+    """Checkpoints are at 3, 6, 9, 12, evaluations at 4, 8, 12; batch norm, carried state, dropout, masks are in it."""
     with pytest.raises(Crash):
         train.run(small(recipe), tmp_path, HARDWARE, [CrashAt(step)])
     assert not (tmp_path / "result.json").exists()

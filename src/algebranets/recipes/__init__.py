@@ -13,7 +13,7 @@ from dataclasses import replace
 from difflib import get_close_matches
 from typing import Any
 
-from algebranets.recipes.images import cifar10, digits, mobilenet_v1, resnet50
+from algebranets.recipes.images import cifar10, digits, mobilenet_v1, resnet50, resnet50_pruned
 from algebranets.recipes.text import char_lm, gru, transformer_xl
 from algebranets.train import Experiment
 
@@ -21,6 +21,7 @@ from algebranets.train import Experiment
 RECIPES: dict[str, Callable[[str, float], Experiment]] = {
     "resnet50": resnet50,
     "mobilenet_v1": mobilenet_v1,
+    "resnet50-pruned": resnet50_pruned,
     "cifar10": cifar10,
     "transformer_xl": transformer_xl,
     "gru": gru,

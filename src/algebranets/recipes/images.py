@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from algebranets import algebra as algebras
-from algebranets.train import Experiment, Images, Optimizer, Schedule
+from algebranets.train import Experiment, Images, Optimizer, Pruning, Schedule
 
 #: Section 4.1: 180 epochs, the rate times 0.1 at these.
 IMAGENET_EPOCHS, MILESTONES = 180, (60, 100, 140, 160)
@@ -21,6 +23,13 @@ def resnet50(algebra: str, width: float) -> Experiment:
 def mobilenet_v1(algebra: str, width: float) -> Experiment:
     """MobileNet-v1 on ImageNet (Section 4.1, Figure 2)."""
     return _imagenet("mobilenet_v1", algebra, width, l2_scale=0.625)
+
+
+def resnet50_pruned(algebra: str, width: float) -> Experiment:
+    """ResNet-50 on ImageNet, nine of ten tuples pruned while it trains (Section 4.2, Figure 3); ReLU, as there."""
+    dense = resnet50(algebra, width)
+    model = {**dense.model, "activation": "relu"}
+    return replace(dense, recipe="resnet50-pruned", model=model, pruning=Pruning(sparsity=0.9))
 
 
 def _imagenet(model: str, algebra: str, width: float, l2_scale: float) -> Experiment:

@@ -17,6 +17,7 @@ ROW_SETTINGS = SIZES | {"model.norm"}
 TITLES = {
     "cifar10": "CIFAR-10",
     "resnet50": "ResNet-50 on ImageNet",
+    "resnet50-pruned": "ResNet-50 on ImageNet, pruned",
     "mobilenet_v1": "MobileNet-v1 on ImageNet",
     "transformer_xl": "Transformer-XL on Enwik8",
     "gru": "GRU on WikiText-103 characters",
@@ -41,6 +42,7 @@ OPEN = {
         _ONE_FIGURE,
     ),
     "resnet50": ("Figures 1 and 2 carry no numbers: the text prints the accuracy of one network, H at width 1.", _RATE),
+    "resnet50-pruned": ("Figure 3 carries no numbers, so there is no printed accuracy to stand beside ours.", _RATE),
     "mobilenet_v1": ("Figures 1 and 2 carry no numbers, so there is no printed accuracy to stand beside ours.", _RATE),
     "transformer_xl": (*paper.ENWIK8_NOTES, _ONE_FIGURE),
     "gru": (

@@ -16,7 +16,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from algebranets.train.experiment import Experiment, Images, Optimizer, Schedule, Texts
+from algebranets.train.experiment import Experiment, Images, Optimizer, Pruning, Schedule, Texts
 from algebranets.train.folder import RunFolder
 from algebranets.train.results import METRICS, Result
 
@@ -35,6 +35,7 @@ __all__ = [
     "Images",
     "Language",
     "Optimizer",
+    "Pruning",
     "Result",
     "RunFolder",
     "Schedule",

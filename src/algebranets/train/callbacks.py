@@ -17,6 +17,7 @@ from lightning.pytorch.callbacks import Callback
 from torch import Tensor
 
 from algebranets.data.batches import seed_of
+from algebranets.pruning import Pruner
 from algebranets.train.folder import RunFolder
 from algebranets.train.tasks import Task
 
@@ -76,6 +77,16 @@ class Journal(Callback):
         when = {"epoch": step / self.per_epoch, "seconds": time.monotonic() - self.begun}
         for logger in trainer.loggers:
             logger.log_metrics({**when, **metrics}, step)
+
+
+class Prune(Callback):
+    """Prunes behind each step for which it is time."""
+
+    def __init__(self, pruner: Pruner) -> None:
+        self.pruner = pruner
+
+    def on_train_batch_end(self, trainer: pl.Trainer, *_: Any) -> None:
+        self.pruner.at(trainer.global_step)
 
 
 class Checkpoints(Callback):

@@ -117,6 +117,20 @@ class Texts:
 
 
 @dataclass(frozen=True)
+class Pruning:
+    """What `algebranets.pruning.Pruner` is told; a ``sparsity`` of 0 prunes nothing."""
+
+    sparsity: float = 0.0
+    begin: float = 0.2
+    end: float = 0.8
+    every: int = 100
+    unit: str = "tuple"
+
+    def __post_init__(self) -> None:
+        _between("pruning.sparsity", self.sparsity, 0, 1)
+
+
+@dataclass(frozen=True)
 class Experiment:
     """What is trained, on what and how; what it runs on is no part of it."""
 
@@ -132,6 +146,7 @@ class Experiment:
     epochs: float = 0.0
     steps: int = 0
     label_smoothing: float = 0.0
+    pruning: Pruning = field(default_factory=Pruning)
     #: How often the model is evaluated, the end included.
     evaluations: int = 20
     #: What is not the recipe's own: the settings that `changed` changed.
@@ -205,7 +220,8 @@ class Experiment:
     @classmethod
     def from_dict(cls, saved: Mapping[str, Any]) -> Experiment:
         """What `to_dict` gave, from JSON."""
-        kinds = {"data": Texts if "length" in saved["data"] else Images, "optimizer": Optimizer, "schedule": Schedule}
+        data = Texts if "length" in saved["data"] else Images
+        kinds = {"data": data, "optimizer": Optimizer, "schedule": Schedule, "pruning": Pruning}
         parts = {name: kind(**_tuples(saved[name])) for name, kind in kinds.items()}
         return cls(**{**saved, **parts})
 

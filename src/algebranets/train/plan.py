@@ -12,6 +12,7 @@ from torch import nn
 
 from algebranets import data as datasets
 from algebranets.data import Batches, ImageFolder, ImageTensors, Share, Text
+from algebranets.pruning import Pruner
 from algebranets.train.experiment import Experiment, Images, Texts
 from algebranets.train.tasks import Classification, Language, Task
 
@@ -33,6 +34,13 @@ class Plan(ABC, Generic[SettingsT, DataT]):
         """The model as it begins."""
         torch.manual_seed(self.experiment.seed)
         return self.fitted.build()
+
+    def pruner(self, model: nn.Module) -> Pruner | None:
+        """What prunes the model while it trains, if anything does."""
+        p = self.experiment.pruning
+        if not p.sparsity:
+            return None
+        return Pruner(model, p.sparsity, self.steps, begin=p.begin, end=p.end, every=p.every, unit=p.unit)
 
     @abstractmethod
     def model_sizes(self) -> dict[str, int]:

@@ -28,7 +28,7 @@ from algebranets import algebra as algebras
 from algebranets.accounting import account
 from algebranets.data import Batches, Share
 from algebranets.train import plan as plans
-from algebranets.train.callbacks import Checkpoints, Journal, StepSeed
+from algebranets.train.callbacks import Checkpoints, Journal, Prune, StepSeed
 from algebranets.train.environment import environment
 from algebranets.train.experiment import Experiment
 from algebranets.train.folder import RunFolder, step_of
@@ -108,6 +108,9 @@ def run(
         return done
     plan = plans.make(experiment, hardware.data)
     model = plan.build()
+    pruner = plan.pruner(model)
+    if pruner is not None and hardware.strategy == "fsdp":
+        raise ValueError("pruning needs whole weights, which fsdp cuts in pieces: take --strategy ddp.")
     journal = Journal(plan.per_epoch, hardware.log_steps)
     checkpoints = Checkpoints(folder, plan.evaluate_every, hardware.checkpoint_minutes, hardware.checkpoint_steps)
     trainer = make_trainer(
@@ -117,7 +120,7 @@ def run(
         plan.evaluate_every,
         experiment.optimizer.clip,
         [MetricsFile(folder)],
-        [StepSeed(experiment.seed), journal, checkpoints, *callbacks],
+        [StepSeed(experiment.seed), journal, *([Prune(pruner)] if pruner else []), checkpoints, *callbacks],
     )
     if not trainer.is_global_zero:
         _fit(plan, folder, hardware, trainer, model, journal)
@@ -188,8 +191,11 @@ def _finish(plan: ImagePlan | TextPlan, folder: RunFolder) -> Result:
     """Publish the weights of the last checkpoint, and what came out."""
     experiment = plan.experiment
     model = plan.build()
+    pruner = plan.pruner(model)
     saved = torch.load(folder.checkpoint(plan.steps), map_location="cpu", weights_only=True)["state_dict"]
     model.load_state_dict({name.removeprefix("model."): v for name, v in saved.items() if name.startswith("model.")})
+    if pruner is not None:
+        pruner.finish()
     algebra = algebras.get(experiment.algebra)
     publish(model, experiment.model["name"], algebra, plan.fitted.options(), folder.weights)
     curve = _curve(folder.rows())
