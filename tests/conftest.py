@@ -1,5 +1,6 @@
 """What every test shares: the algebras that laws are checked over, and memory that is NaN until it is written."""
 
+import os
 import random
 
 import pytest
@@ -21,6 +22,11 @@ from algebranets.algebra import (
     opposite,
     tensor,
 )
+
+if "PYTEST_XDIST_WORKER" in os.environ:
+    # Workers share the cores: more threads than cores wait for each other. Processes that tests start inherit it.
+    os.environ["OMP_NUM_THREADS"] = "1"
+    torch.set_num_threads(1)
 
 
 def random_algebra(seed: int, dim: int, density: float = 0.3) -> Algebra:

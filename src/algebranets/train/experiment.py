@@ -52,8 +52,8 @@ class Schedule:
     def share(self, step: int, steps: int) -> float:
         """The share of the learning rate at ``step`` of ``steps``.
 
-        >>> [round(Schedule("linear", warmup=0.2).share(step, 10), 2) for step in (0, 1, 2, 6, 9)]
-        [0.5, 1.0, 1.0, 0.5, 0.12]
+        >>> [round(Schedule("linear", warmup=0.2).share(step, 10), 3) for step in (0, 1, 2, 6, 9)]
+        [0.5, 1.0, 1.0, 0.5, 0.125]
         """
         warm = (step + 1) / (self.warmup * steps) if self.warmup else 1.0
         return min(1.0, warm) * SCHEDULES[self.name](self, step / steps)
