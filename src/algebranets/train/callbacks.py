@@ -115,8 +115,9 @@ class Checkpoints(Callback):
     def on_train_batch_end(self, trainer: pl.Trainer, task: pl.LightningModule, *_: Any) -> None:
         assert isinstance(task, Task)
         step = trainer.global_step
-        trainer.should_stop = step == task.steps  # which makes Lightning evaluate the last step
-        if step % self.evaluate_every and step < task.steps:
+        if step == task.steps:
+            trainer.should_stop = True  # which makes Lightning evaluate the last step
+        elif step % self.evaluate_every:
             self._act(trainer, task)
 
     def on_validation_end(self, trainer: pl.Trainer, task: pl.LightningModule) -> None:
@@ -130,7 +131,8 @@ class Checkpoints(Callback):
         stop, save = (self._any(trainer, flag) for flag in (self.asked is not None, due or last))
         if not stop and not save:
             return
-        check_finite(task, step)
+        if self._any(trainer, not is_finite(task)):
+            raise ValueError(f"weights are no longer finite at step {step}: {DIVERGED}")
         trainer.save_checkpoint(self.folder.checkpoint(step))
         self.saved_at = time.monotonic()
         if trainer.is_global_zero:
@@ -155,8 +157,7 @@ class Checkpoints(Callback):
         self.before.clear()
 
 
-def check_finite(task: pl.LightningModule, step: int) -> None:
-    """Weights that are no numbers are not worth a checkpoint."""
+def is_finite(task: pl.LightningModule) -> bool:
+    """Whether all weights are numbers; such as are not are not worth a checkpoint."""
     finite: list[Tensor] = [p.detach().isfinite().all() for p in task.parameters()]
-    if not bool(torch.stack(finite).all()):
-        raise ValueError(f"weights are no longer finite at step {step}: {DIVERGED}")
+    return bool(torch.stack(finite).all())

@@ -147,7 +147,7 @@ def evaluate(path: Path, hardware: Hardware | None = None) -> dict[str, float]:
     folder = RunFolder(path)
     experiment = folder.experiment()
     model = load(path)
-    hardware = hardware or replace(_hardware(folder), devices=1, nodes=1, strategy="auto")
+    hardware = hardware or replace(_hardware(folder), devices=1, nodes=1, strategy="auto", loggers=())
     plan = plans.make(experiment, hardware.data)
     task = plan.task(model)
     trainer = make_trainer(hardware, folder, model, plan.evaluate_every, 0.0, [], [])
