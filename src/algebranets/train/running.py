@@ -28,7 +28,7 @@ from algebranets import algebra as algebras
 from algebranets.accounting import account
 from algebranets.data import Batches, Share
 from algebranets.train import plan as plans
-from algebranets.train.callbacks import Checkpoints, Journal, Prune, StepSeed
+from algebranets.train.callbacks import Checkpoints, Journal, Prune, StepSeed, Stopped
 from algebranets.train.environment import environment
 from algebranets.train.experiment import Experiment
 from algebranets.train.folder import RunFolder, step_of
@@ -249,8 +249,8 @@ def _logging(folder: RunFolder) -> Iterator[None]:
     log.setLevel(logging.INFO)
     try:
         yield
-    except Exception as error:
-        log.error("%s", error) if isinstance(error, ValueError) else log.exception("ends")
+    except Exception as error:  # whoever called says it aloud
+        log.info("ends: %s", error, exc_info=not isinstance(error, ValueError | Stopped))
         raise
     finally:
         log.removeHandler(handler)
