@@ -125,7 +125,7 @@ def test_a_run_learns(tmp_path):
     + [(recipe, step) for recipe in ("char-lm", "transformer_xl", "pruned") for step in (5, 8, 11)],
 )
 def test_a_run_that_crashed_anywhere_goes_on_as_if_nothing_had_happened(recipe, step, tmp_path, unbroken):
-    """Checkpoints are at 3, 6, 9, 12, evaluations at 4, 8, 12; batch norm, carried state, dropout, masks are in it."""
+    """Checkpoints are at 3, 4, 6, 8, 9, 12, evaluations at 4, 8, 12; batch norm, carried state and masks too."""
     with pytest.raises(Crash):
         train.run(small(recipe), tmp_path, HARDWARE, [CrashAt(step)])
     assert not (tmp_path / "result.json").exists()
@@ -186,20 +186,37 @@ def test_a_run_that_is_asked_to_stop_checkpoints_first(number, tmp_path):
     with pytest.raises(Stopped, match=f"stopped by {number.name} at step 5"):
         train.run(small("digits"), tmp_path, Hardware(accelerator="cpu"), [Ask()])
     assert signal.getsignal(number) == before
-    assert [path.stem for path in RunFolder(tmp_path).checkpoints()] == ["step-000000005"]
+    assert [path.stem for path in RunFolder(tmp_path).checkpoints()] == ["step-000000004", "step-000000005"]
     assert train.resume(tmp_path).steps == 12
+
+
+def test_a_stop_does_not_wait_for_an_evaluation(tmp_path, unbroken):
+    """It ends within the first batch of it, and what is missing is measured when the run goes on."""
+    seen = []
+
+    class Ask(Callback):
+        def on_validation_batch_start(self, trainer, *_):
+            if trainer.global_step == 8:
+                os.kill(os.getpid(), signal.SIGTERM)
+                seen.append(trainer.global_step)
+
+    with pytest.raises(Stopped, match="stopped by SIGTERM at step 8"):
+        train.run(small("char-lm"), tmp_path, HARDWARE, [Ask()])
+    assert seen == [8]
+    train.resume(tmp_path)
+    assert rows(tmp_path) == rows(unbroken("char-lm"))
 
 
 def test_a_broken_checkpoint_falls_back_to_the_one_before(tmp_path, unbroken, caplog):
     with pytest.raises(Crash):
-        train.run(small("digits"), tmp_path, HARDWARE, [CrashAt(8)])
+        train.run(small("digits"), tmp_path, HARDWARE, [CrashAt(7)])
     older, newer = RunFolder(tmp_path).checkpoints()
     content = bytearray(newer.read_bytes())
     content[len(content) // 2] ^= 1  # one bit, in the middle of some weight
     newer.write_bytes(content)
     train.resume(tmp_path)
     assert f"checkpoint {newer} is broken (its SHA-256 should be" in caplog.text
-    assert "goes on at step 3" in (tmp_path / "log.txt").read_text()
+    assert "goes on at step 4" in (tmp_path / "log.txt").read_text()
     assert rows(tmp_path) == rows(unbroken("digits"))
     assert older.exists() is False  # two newer ones have been made since
 
@@ -207,7 +224,7 @@ def test_a_broken_checkpoint_falls_back_to_the_one_before(tmp_path, unbroken, ca
 @pytest.mark.parametrize("damage", ["truncated", "empty", "no digest"])
 def test_without_a_whole_checkpoint_a_run_begins_anew(damage, tmp_path, unbroken, caplog):
     with pytest.raises(Crash):
-        train.run(small("digits"), tmp_path, HARDWARE, [CrashAt(5)])
+        train.run(small("digits"), tmp_path, HARDWARE, [CrashAt(3)])
     (only,) = RunFolder(tmp_path).checkpoints()
     if damage == "no digest":
         digest_of(only).unlink()
@@ -224,7 +241,7 @@ def test_a_checkpoint_that_would_run_code_is_refused(tmp_path):
             return (Path.touch, (tmp_path / "executed",))
 
     with pytest.raises(Crash):
-        train.run(small("digits"), tmp_path, HARDWARE, [CrashAt(5)])
+        train.run(small("digits"), tmp_path, HARDWARE, [CrashAt(3)])
     (only,) = RunFolder(tmp_path).checkpoints()
     state = torch.load(only, weights_only=True)
     state["evil"] = Evil()

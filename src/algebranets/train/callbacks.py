@@ -48,10 +48,11 @@ class Journal(Callback):
 
     def __init__(self, per_epoch: int, every: int) -> None:
         self.per_epoch, self.every = per_epoch, every
-        self.begun = time.monotonic()
+        self.step, self.begun = 0, time.monotonic()
 
-    def begin(self, rows: Iterable[dict[str, float]]) -> None:
-        """Count time from here on, beside what is in the rows of earlier."""
+    def begin(self, step: int, rows: Iterable[dict[str, float]]) -> None:
+        """From ``step`` on; time counts from here, beside what is in the rows of earlier."""
+        self.step = step
         self.begun = time.monotonic() - max((row["seconds"] for row in rows), default=0.0)
 
     def on_train_batch_end(self, trainer: pl.Trainer, task: pl.LightningModule, outputs: Any, *_: Any) -> None:
@@ -70,13 +71,17 @@ class Journal(Callback):
         assert isinstance(task, Task)
         self._write(trainer, task.measured)
         shown = ", ".join(f"{name} {value:.4g}" for name, value in task.measured.items())
-        log.info("step %d of %d: %s", trainer.global_step, task.steps, shown)
+        log.info("step %d of %d: %s", self._step(trainer), task.steps, shown)
 
     def _write(self, trainer: pl.Trainer, metrics: dict[str, float]) -> None:
-        step = trainer.global_step
+        step = self._step(trainer)
         when = {"epoch": step / self.per_epoch, "seconds": time.monotonic() - self.begun}
         for logger in trainer.loggers:
             logger.log_metrics({**when, **metrics}, step)
+
+    def _step(self, trainer: pl.Trainer) -> int:
+        """Where training stands, also before it goes on."""
+        return max(self.step, trainer.global_step)
 
 
 class Prune(Callback):
@@ -90,10 +95,9 @@ class Prune(Callback):
 
 
 class Checkpoints(Callback):
-    """Checkpoints every so many minutes (or steps), and when SIGTERM or Ctrl-C asks to stop.
+    """Checkpoints every so many minutes (or steps), before each evaluation, and when SIGTERM or Ctrl-C asks to stop.
 
-    A step that is evaluated is checkpointed behind its evaluation, every other one when it is done: what is in a
-    checkpoint never has to be measured again.
+    So a stop need not wait for an evaluation, which may take long: a run that goes on makes up for it.
     """
 
     def __init__(self, folder: RunFolder, evaluate_every: int, minutes: float, every: int = 0) -> None:
@@ -114,22 +118,12 @@ class Checkpoints(Callback):
 
     def on_train_batch_end(self, trainer: pl.Trainer, task: pl.LightningModule, *_: Any) -> None:
         assert isinstance(task, Task)
-        step = trainer.global_step
-        if step == task.steps:
+        step, last = trainer.global_step, trainer.global_step == task.steps
+        if last:
             trainer.should_stop = True  # which makes Lightning evaluate the last step
-        elif step % self.evaluate_every:
-            self._act(trainer, task)
-
-    def on_validation_end(self, trainer: pl.Trainer, task: pl.LightningModule) -> None:
-        assert isinstance(task, Task)
-        self._act(trainer, task)
-
-    def _act(self, trainer: pl.Trainer, task: Task) -> None:
-        step = trainer.global_step
         due = time.monotonic() - self.saved_at >= self.seconds or (self.every > 0 and step % self.every == 0)
-        last = step == task.steps
-        stop, save = (self._any(trainer, flag) for flag in (self.asked is not None, due or last))
-        if not stop and not save:
+        stop, save = (self._any(trainer, flag) for flag in (self.asked is not None, due))
+        if not (stop or save or last or step % self.evaluate_every == 0):
             return
         if self._any(trainer, not is_finite(task)):
             raise ValueError(f"weights are no longer finite at step {step}: {DIVERGED}")
@@ -137,8 +131,15 @@ class Checkpoints(Callback):
         self.saved_at = time.monotonic()
         if trainer.is_global_zero:
             self.folder.prune()
-        if stop and not last:
-            raise Stopped(f"stopped by {self.asked or 'another process'} at step {step}, behind a checkpoint.")
+        if stop:
+            self._stop(step)
+
+    def on_validation_batch_end(self, trainer: pl.Trainer, *_: Any) -> None:
+        if self._any(trainer, self.asked is not None):
+            self._stop(trainer.global_step)
+
+    def _stop(self, step: int) -> None:
+        raise Stopped(f"stopped by {self.asked or 'another process'} at step {step}, behind a checkpoint.")
 
     @staticmethod
     def _any(trainer: pl.Trainer, flag: bool) -> bool:

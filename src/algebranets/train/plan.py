@@ -35,6 +35,10 @@ class Plan(ABC, Generic[SettingsT, DataT]):
         torch.manual_seed(self.experiment.seed)
         return self.fitted.build()
 
+    def is_evaluated(self, step: int) -> bool:
+        """Whether an evaluation belongs to this step."""
+        return step % self.evaluate_every == 0 or step == self.steps
+
     def pruner(self, model: nn.Module) -> Pruner | None:
         """What prunes the model while it trains, if anything does."""
         p = self.experiment.pruning

@@ -170,16 +170,20 @@ def _fit(
     log.info("%s at step %d of %d", "goes on" if step else "begins", step, plan.steps)
     if trainer.is_global_zero:
         folder.rewind(step)
-    journal.begin(folder.rows())
-    if step == plan.steps:  # killed between its last checkpoint and its result
-        return
+    rows = list(folder.rows())
+    journal.begin(step, rows)
     if hardware.on_gpu and isinstance(plan, ImagePlan):
         model.to(memory_format=torch.channels_last)  # as its images are
     if hardware.compile:
         compile_blocks(model)
     device, share = trainer.strategy.root_device, Share(trainer.global_rank, trainer.world_size)
-    batches, evaluation = Resumable(plan.training(device, share), plan.steps), Whole(plan.evaluation(device, share))
-    trainer.fit(plan.task(model), batches, evaluation, ckpt_path=newest, weights_only=True)
+    task, evaluation = plan.task(model), Whole(plan.evaluation(device, share))
+    evaluated = {row["step"] for row in rows if "loss" in row}
+    if step and plan.is_evaluated(step) and step not in evaluated:  # killed or stopped before it was
+        trainer.validate(task, evaluation, ckpt_path=newest, verbose=False, weights_only=True)
+    if step < plan.steps:
+        batches = Resumable(plan.training(device, share), plan.steps)
+        trainer.fit(task, batches, evaluation, ckpt_path=newest, weights_only=True)
 
 
 def _hardware(folder: RunFolder) -> Hardware:
