@@ -35,9 +35,14 @@ def sweep(
     """Train every algebra, width and seed; what is done is skipped, what was stopped goes on."""
     from algebranets.recipes import sweep as sweeping
 
-    flags = ["--accelerator", accelerator, "--precision", precision, "--checkpoint-minutes", f"{checkpoint_minutes:g}"]
-    flags += ["--compile"] if compile else []
-    flags += ["--data", data] if data else []
+    flags = ["--compile"] if compile else []
+    for name, value, usual in (
+        ("--accelerator", accelerator, "auto"),
+        ("--precision", precision, "auto"),
+        ("--data", data, ""),
+        ("--checkpoint-minutes", f"{checkpoint_minutes:g}", "5"),
+    ):
+        flags += [name, value] if value != usual else []
     todo = or_exit(
         sweeping.jobs,
         recipe,

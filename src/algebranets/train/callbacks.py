@@ -19,6 +19,7 @@ from torch import Tensor
 from algebranets.data.batches import seed_of
 from algebranets.pruning import Pruner
 from algebranets.train.folder import RunFolder
+from algebranets.train.plan import Plan
 from algebranets.train.tasks import Task
 
 log = logging.getLogger("algebranets")
@@ -44,10 +45,13 @@ class StepSeed(Callback):
 
 
 class Journal(Callback):
-    """Writes metrics to every logger and evaluations to the log; a loss that is no number ends the run."""
+    """Writes metrics to every logger, every so many steps and where the model is evaluated; evaluations to the log.
 
-    def __init__(self, per_epoch: int, every: int) -> None:
-        self.per_epoch, self.every = per_epoch, every
+    A loss that is no number ends the run.
+    """
+
+    def __init__(self, plan: Plan[Any, Any], every: int) -> None:
+        self.plan, self.every = plan, every
         self.step, self.begun = 0, time.monotonic()
 
     def begin(self, step: int, rows: Iterable[dict[str, float]]) -> None:
@@ -57,7 +61,7 @@ class Journal(Callback):
 
     def on_train_batch_end(self, trainer: pl.Trainer, task: pl.LightningModule, outputs: Any, *_: Any) -> None:
         step = trainer.global_step
-        if step % self.every and step != 1:
+        if step % self.every and step != 1 and not self.plan.is_evaluated(step):
             return
         loss = outputs["loss"].detach()
         if trainer.world_size > 1:
@@ -75,7 +79,7 @@ class Journal(Callback):
 
     def _write(self, trainer: pl.Trainer, metrics: dict[str, float]) -> None:
         step = self._step(trainer)
-        when = {"epoch": step / self.per_epoch, "seconds": time.monotonic() - self.begun}
+        when = {"epoch": step / self.plan.per_epoch, "seconds": time.monotonic() - self.begun}
         for logger in trainer.loggers:
             logger.log_metrics({**when, **metrics}, step)
 
@@ -100,8 +104,8 @@ class Checkpoints(Callback):
     So a stop need not wait for an evaluation, which may take long: a run that goes on makes up for it.
     """
 
-    def __init__(self, folder: RunFolder, evaluate_every: int, minutes: float, every: int = 0) -> None:
-        self.folder, self.evaluate_every, self.seconds, self.every = folder, evaluate_every, 60 * minutes, every
+    def __init__(self, folder: RunFolder, plan: Plan[Any, Any], minutes: float, every: int = 0) -> None:
+        self.folder, self.plan, self.seconds, self.every = folder, plan, 60 * minutes, every
         self.saved_at = time.monotonic()
         self.asked: str | None = None
         self.before: dict[int, Any] = {}
@@ -117,13 +121,12 @@ class Checkpoints(Callback):
         signal.signal(number, signal.default_int_handler)  # asked twice, it ends at once
 
     def on_train_batch_end(self, trainer: pl.Trainer, task: pl.LightningModule, *_: Any) -> None:
-        assert isinstance(task, Task)
-        step, last = trainer.global_step, trainer.global_step == task.steps
-        if last:
+        step = trainer.global_step
+        if step == self.plan.steps:
             trainer.should_stop = True  # which makes Lightning evaluate the last step
         due = time.monotonic() - self.saved_at >= self.seconds or (self.every > 0 and step % self.every == 0)
         stop, save = (self._any(trainer, flag) for flag in (self.asked is not None, due))
-        if not (stop or save or last or step % self.evaluate_every == 0):
+        if not (stop or save or self.plan.is_evaluated(step)):
             return
         if self._any(trainer, not is_finite(task)):
             raise ValueError(f"weights are no longer finite at step {step}: {DIVERGED}")

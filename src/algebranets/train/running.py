@@ -111,8 +111,8 @@ def run(
     pruner = plan.pruner(model)
     if pruner is not None and hardware.strategy == "fsdp":
         raise ValueError("pruning needs whole weights, which fsdp cuts in pieces: take --strategy ddp.")
-    journal = Journal(plan.per_epoch, hardware.log_steps)
-    checkpoints = Checkpoints(folder, plan.evaluate_every, hardware.checkpoint_minutes, hardware.checkpoint_steps)
+    journal = Journal(plan, hardware.log_steps)
+    checkpoints = Checkpoints(folder, plan, hardware.checkpoint_minutes, hardware.checkpoint_steps)
     trainer = make_trainer(
         hardware,
         folder,
@@ -239,8 +239,9 @@ def _curve(rows: Iterable[dict[str, float]]) -> list[dict[str, float]]:
 
 
 def _command() -> str:
-    """What was typed."""
-    return shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
+    """What was typed, or would have been."""
+    program = Path(sys.argv[0]).name
+    return shlex.join(["algebranets" if program == "__main__.py" else program, *sys.argv[1:]])
 
 
 @contextmanager
