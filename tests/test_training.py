@@ -10,13 +10,15 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import lightning.pytorch as pl
 import pytest
 import torch
 from lightning.pytorch.callbacks import Callback
 from safetensors.torch import load_file
 
+import algebranets
 from algebranets import data, recipes, train
-from algebranets.train import Experiment, Hardware, Optimizer, RunFolder, Schedule, Stopped
+from algebranets.train import Experiment, Hardware, Optimizer, RunFolder, Schedule, Stopped, running
 from algebranets.train.folder import digest_of, save_checkpoint
 from algebranets.train.hardware import compile_blocks
 from algebranets.train.optimisation import make, undecayed
@@ -448,6 +450,35 @@ def test_deep_models_compile_block_by_block():
     images = torch.randn(2, 3, 8, 8)
     torch.testing.assert_close(compiled(images), model(images))
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 6
+
+
+def test_evaluation_is_not_compiled(tmp_path, monkeypatch):
+    """One graph for training images of one size, none for those it is tested on; and no stance is left behind."""
+    torch._dynamo.reset()
+    monkeypatch.setattr(running, "compile_blocks", lambda model: compile_blocks(model, backend="eager"))
+    torch._dynamo.utils.counters.clear()
+    train.run(small("cifar10"), tmp_path, replace(HARDWARE, compile=True))
+    graphs = torch._dynamo.utils.counters["stats"]["unique_graphs"]
+    assert graphs == 3  # three stages of one block each
+    compiled = torch.compile(torch.sin, backend="eager")
+    compiled(torch.ones(2))
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == graphs + 1
+
+
+def test_tasks_serve_in_a_trainer_of_ones_own(tmp_path):
+    """With torch's own loader, and Lightning's loop."""
+    digits = data.load("digits")
+    images, labels = next(digits.training(40).iterate(0, 1))
+    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(images, labels), batch_size=20)
+    task = train.Classification(
+        algebranets.models.create("cifar_resnet", algebra="C", in_channels=1, num_blocks=1), 10, Optimizer(lr=0.1), 4
+    )
+    trainer = pl.Trainer(max_epochs=2, accelerator="cpu", logger=False, enable_checkpointing=False,
+                         enable_progress_bar=False, default_root_dir=tmp_path)  # fmt: skip
+    before = copy.deepcopy(task.model.fc.weight)
+    trainer.fit(task, loader, loader)
+    assert not torch.equal(before, task.model.fc.weight)
+    assert 0 <= task.measured["accuracy"] <= 100
 
 
 def test_sizes_of_the_data_reach_the_model(tmp_path):

@@ -51,16 +51,15 @@ class Task(pl.LightningModule):
         schedule = optimisation.follow(optimizer, self.schedule, self.steps)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
-    def transfer_batch_to_device(self, batch: tuple[Tensor, ...], *_: Any) -> tuple[Tensor, ...]:
-        """Batches are made where they are needed."""
-        return batch
+    def evaluated(self, *inputs: Any, **options: Any) -> Any:
+        """What the model gives in evaluation: not compiled, since that is rare and would take graphs of its own."""
+        with torch.compiler.set_stance("force_eager"):
+            return self(*inputs, **options)
 
     def on_validation_epoch_start(self) -> None:
         self.nats.reset()
-        torch.compiler.set_stance("force_eager")  # evaluation is rare, and would compile every graph once more
 
     def on_validation_epoch_end(self) -> None:
-        torch.compiler.set_stance("default")
         self.measured = {"loss": float(self.nats.compute())}
 
 
@@ -100,7 +99,7 @@ class Classification(Task):
 
     def validation_step(self, batch: tuple[Tensor, ...], batch_idx: int) -> None:
         images, labels = batch
-        logits = self(images)
+        logits = self.evaluated(images)
         count(self.nats, logits, labels)
         for accuracy in self.accuracies.values():
             accuracy.update(logits, labels)  # type: ignore[operator]
@@ -134,6 +133,13 @@ class Language(Task):
         logits, state = self.model(tokens, state, **options)
         return logits.float(), _pytree.tree_map(lambda t: t.detach(), state)
 
+    def transfer_batch_to_device(
+        self, batch: tuple[Tensor, ...], device: torch.device, dataloader_idx: int
+    ) -> tuple[Tensor, ...]:
+        """Whether the state is dropped is asked of the CPU, which need not wait for the device then."""
+        tokens, targets, fresh = batch
+        return tokens.to(device), targets.to(device), fresh
+
     def training_step(self, batch: tuple[Tensor, ...], batch_idx: int) -> Tensor:
         tokens, targets, fresh = batch
         logits, self.state = self(tokens, None if fresh else self.state)
@@ -146,7 +152,7 @@ class Language(Task):
     def validation_step(self, batch: tuple[Tensor, ...], batch_idx: int) -> None:
         tokens, targets, fresh = batch
         state = None if fresh else self._evaluation_state
-        logits, self._evaluation_state = self(tokens, state, **self.evaluation_options)
+        logits, self._evaluation_state = self.evaluated(tokens, state, **self.evaluation_options)
         count(self.nats, logits.flatten(0, 1), targets.flatten())
 
     def on_validation_epoch_end(self) -> None:
