@@ -103,7 +103,7 @@ def test_every_recipe_trains_two_steps_at_a_shrunken_size(recipe, tmp_path):
 def test_every_recipe_is_complete_over_any_algebra(recipe, tmp_path):
     table = tmp_path / "split.toml"
     table.write_text('table = [["a", "b"], ["b", "a"]]')
-    for algebra in ("R", "C", "H", "M2R", "diagonal(4)", str(table)):
+    for algebra in ("R", "C", "H", "M2R", "M3R", "diagonal(4)", str(table)):
         experiment = recipes.create(recipe, algebra, seed=3)
         assert Experiment.from_dict(json.loads(json.dumps(experiment.to_dict()))) == experiment
         with torch.device("meta"):

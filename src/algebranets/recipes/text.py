@@ -12,7 +12,7 @@ from algebranets.train import Experiment, Optimizer, Schedule, Texts
 def transformer_xl(algebra: str, width: float) -> Experiment:
     """The "efficient" Transformer-XL on enwik8 (Section 4.3, Table 2): 24 layers over R, 42 over any other algebra."""
     real = algebras.get(algebra).dim == 1
-    head, num_heads = 128, max(1, round(4 * width))
+    head, num_heads = whole(128, algebra), max(1, round(4 * width))
     return Experiment(
         recipe="transformer_xl",
         algebra=algebra,
