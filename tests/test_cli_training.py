@@ -118,6 +118,21 @@ def test_a_text_of_ones_own_is_trained_on(tmp_path):
     assert RunFolder(tmp_path / "run").finished().value < 6
 
 
+def test_a_sweep_over_a_text_of_ones_own_knows_what_is_done(tmp_path):
+    file = tmp_path / "my.txt"
+    file.write_text("the quick brown fox jumps over the lazy dog. " * 400)
+    small = {"steps": 2, "evaluations": 1, "data.batch_size": 4, "data.length": 16, "model.hidden_size": 8}
+    arguments = ["char-lm", "--data", file, *(f"--set={name}={value}" for name, value in small.items())]
+    assert run("train", *arguments, "--out", tmp_path / "elsewhere").exit_code == 0
+    done = RunFolder(tmp_path / "elsewhere")
+    made = tmp_path / "char-lm" / done.experiment().name
+    made.parent.mkdir()
+    done.path.rename(made)
+    result = run("sweep", *arguments, "--algebras", "R", "--out", tmp_path)
+    assert result.exit_code == 0, result.output
+    assert not (made / "output.txt").exists()
+
+
 def test_sweep_trains_all_side_by_side_and_skips_what_is_done(tmp_path):
     arguments = ["sweep", "digits", "--algebras", "R,C", "--widths", "0.25", *TINY, "--out", tmp_path, "--jobs", 2]
     result = run(*arguments)

@@ -237,6 +237,19 @@ def test_without_a_whole_checkpoint_a_run_begins_anew(damage, tmp_path, unbroken
     assert rows(tmp_path) == rows(unbroken("digits"))
 
 
+def test_broken_checkpoints_do_not_push_out_the_whole_ones_made_since(tmp_path, caplog):
+    """Both are broken; the run begins anew, and is stopped behind its first checkpoint, which is of an earlier step."""
+    with pytest.raises(Crash):
+        train.run(small("digits"), tmp_path, HARDWARE, [CrashAt(7)])
+    for path in RunFolder(tmp_path).checkpoints():
+        path.write_bytes(b"")
+    with pytest.raises(Crash):
+        train.run(small("digits"), tmp_path, HARDWARE, [CrashAt(3)])
+    assert caplog.text.count("is broken") == 2
+    train.resume(tmp_path)
+    assert "goes on at step 3" in (tmp_path / "log.txt").read_text()
+
+
 def test_a_checkpoint_that_would_run_code_is_refused(tmp_path):
     class Evil:
         def __reduce__(self):
@@ -353,6 +366,8 @@ def test_a_text_run_goes_on_with_another_number_of_processes(tmp_path, unbroken)
         ({"optimizer.lr": "fast"}, "optimizer.lr must be a number; got 'fast'"),
         ({"optimizer.lr": -1.0}, "optimizer.lr must lie between 0 and inf; got -1.0"),
         ({"optimizer.nesterov": 1}, "optimizer.nesterov must be True or False; got 1"),
+        ({"schedule.milestones": 0.5}, "schedule.milestones must be several numbers, as in (0.5, 0.9); got 0.5"),
+        ({"schedule.milestones": ("a",)}, "schedule.milestones must be a number; got 'a'"),
         ({"data.batch_size": 2.5}, "data.batch_size must be a whole number; got 2.5"),
         ({"data.batch_size": 0}, "data.batch_size must be at least 1; got 0"),
         ({"schedule.name": "one-cycle"}, "schedule.name must be one of constant, steps, linear, cosine"),

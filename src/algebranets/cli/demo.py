@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from algebranets.cli import training
-from algebranets.cli.terminal import console, new_table, short
+from algebranets.cli.terminal import console, new_table, or_exit, read_settings, short
 
 ALGEBRAS = ("R", "C", "H", "M2R")
 
@@ -23,7 +23,6 @@ def demo(
     """
     from algebranets import recipes
     from algebranets.cli.progress import Bar, new_progress
-    from algebranets.cli.terminal import or_exit, read_settings
     from algebranets.report import page
     from algebranets.train import Hardware, Stopped, run
 

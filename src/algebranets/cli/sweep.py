@@ -35,6 +35,7 @@ def sweep(
     """Train every algebra, width and seed; what is done is skipped, what was stopped goes on."""
     from algebranets.recipes import sweep as sweeping
 
+    settings, data = training.read_data(read_settings(options or []), data)
     flags = ["--compile"] if compile else []
     for name, value, usual in (
         ("--accelerator", accelerator, "auto"),
@@ -49,7 +50,7 @@ def sweep(
         algebras.split(","),
         [or_exit(_number, width) for width in widths.split(",")],
         range(seeds),
-        read_settings(options or []),
+        settings,
         out,
         flags,
     )

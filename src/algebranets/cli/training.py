@@ -97,9 +97,7 @@ def train(
     from algebranets import recipes
     from algebranets.train import Hardware, RunFolder
 
-    settings = read_settings(options or [])
-    if data and Path(data).is_file():
-        settings["data.name"], data = data, ""
+    settings, data = read_data(read_settings(options or []), data)
     if (resume is None) == (not recipe):
         raise typer.BadParameter("give a recipe to train, or --resume and the folder of a run, and not both.")
     on = {
@@ -127,6 +125,13 @@ def train(
         return
     experiment = or_exit(recipes.create, recipe, algebra, width, seed, settings)
     run_with_bar(experiment, out or Path("runs") / recipe / experiment.name, or_exit(Hardware, **on))
+
+
+def read_data(settings: dict[str, object], data: str) -> tuple[dict[str, object], str]:
+    """What ``--data`` says: a file is a text to train on, a setting; a folder is where data sets lie."""
+    if not Path(data).is_file():
+        return settings, data
+    return {**settings, "data.name": str(Path(data).resolve())}, ""
 
 
 def _is_given(context: typer.Context, name: str) -> bool:
@@ -175,7 +180,7 @@ def evaluate(
     run: Annotated[Path, typer.Argument(help="The folder of a finished run.")],
     accelerator: Accelerator = "auto",
     precision: Precision = "auto",
-    data: Data = "",
+    data: Annotated[str, typer.Option(help="Where data sets lie (otherwise ALGEBRANETS_DATA or ./data).")] = "",
 ) -> None:
     """Evaluate a finished run's weights anew, beside what it recorded."""
     from algebranets.train import Hardware, RunFolder

@@ -28,7 +28,6 @@ SCHEDULES: dict[str, Callable[[Schedule, float], float]] = {
     "cosine": lambda s, done: s.final + (1 - s.final) * (1 + math.cos(math.pi * s.since_warmup(done))) / 2,
 }
 
-
 #: Settings that have options of their own on the command line.
 OWN = ("recipe", "algebra", "width", "seed")
 
@@ -250,11 +249,11 @@ def _checked(name: str, value: Any, kind: Any) -> Any:
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if kind == tuple[float, ...] and isinstance(value, list | tuple):
-        return tuple(float(v) for v in value)
+        return tuple(_checked(name, v, float) for v in value)
     if kind in (int, float, str, bool) and type(value) is kind:
         return value
-    expected = {int: "a whole number", float: "a number", str: "text", bool: "True or False"}.get(kind, "of numbers")
-    raise ValueError(f"{name} must be {expected}; got {value!r}.")
+    words = {int: "a whole number", float: "a number", str: "text", bool: "True or False"}
+    raise ValueError(f"{name} must be {words.get(kind, 'several numbers, as in (0.5, 0.9)')}; got {value!r}.")
 
 
 def _unknown(name: str, known: list[str]) -> str:

@@ -117,7 +117,7 @@ class RunFolder:
         """What came out, if it is done."""
         if not self.result.exists():
             return None
-        return Result.from_dict(json.loads(self.result.read_text(encoding="utf-8")), self.result)
+        return Result.load(self.result)
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -147,7 +147,11 @@ class RunFolder:
                 yield json.loads(line)
 
     def rewind(self, step: int) -> None:
-        """Forget the rows behind ``step``: training will make them again."""
+        """Forget rows and (broken) checkpoints behind ``step``: training will make them again.
+
+        Left there, they would count among the newest, and whole ones would be removed in their place.
+        """
+        remove(path for path in self.checkpoints() if step_of(path) > step)
         kept = [row for row in self.rows() if row["step"] <= step]
         files.write(self.metrics, "".join(json.dumps(row) + "\n" for row in kept))
 
@@ -162,7 +166,7 @@ class RunFolder:
         return sorted((self.path / "checkpoints").glob("step-*.ckpt"))
 
     def newest_checkpoint(self) -> Path | None:
-        """The newest one that is whole; None if training begins. Broken ones are named in the log, and left alone."""
+        """The newest one that is whole; None if training begins. Broken ones are named in the log."""
         there = self.checkpoints()
         for path in reversed(there):
             reason = _broken(path)
@@ -207,7 +211,10 @@ def _broken(path: Path) -> str | None:
     digest = digest_of(path)
     if not digest.exists():
         return "its digest is missing"
-    expected, found = digest.read_text(encoding="utf-8").strip(), _sha256(path)
+    try:
+        expected, found = digest.read_text(encoding="utf-8").strip(), _sha256(path)
+    except FileNotFoundError:  # the first process was faster to remove it
+        return "it is gone"
     return None if expected == found else f"its SHA-256 should be {expected[:12]}... and is {found[:12]}..."
 
 

@@ -50,6 +50,11 @@ class Result:
         files.write(path, json.dumps(asdict(self), indent=1) + "\n")
 
     @classmethod
+    def load(cls, path: Path) -> Result:
+        """What `save` wrote."""
+        return cls.from_dict(_json(path.read_text(encoding="utf-8"), path), path)
+
+    @classmethod
     def from_dict(cls, data: Any, where: object) -> Result:
         """What `asdict` made; ``where`` it stands is for the error."""
         names = {field.name for field in fields(cls)}
@@ -62,13 +67,16 @@ class Result:
 
 
 def label(algebra: str, width: float, changes: Mapping[str, Any]) -> str:
-    """A run's name beside others of its recipe.
+    """A run's name beside others of its recipe; of paths, only what they lead to.
 
     >>> label("M2R", 0.5, {"model.norm": "whitening"})
     'M2R x0.5, norm whitening'
+    >>> label("R", 1, {"data.name": "/home/me/my.txt"})
+    'R, name my.txt'
     """
     times = "" if width == 1 else f" x{width:g}"
-    return algebra + times + "".join(f", {key.rpartition('.')[2]} {value}" for key, value in sorted(changes.items()))
+    words = (f", {key.rpartition('.')[2]} {Path(str(value)).name}" for key, value in sorted(changes.items()))
+    return algebra + times + "".join(words)
 
 
 def read(paths: Iterable[Path]) -> list[Result]:
@@ -87,7 +95,7 @@ def _read(path: Path) -> Iterator[Result]:
         raise ValueError(f"{path} does not exist; give run folders or .jsonl files of results.")
     if path.is_dir():
         for file in sorted(path.rglob("result.json")):
-            yield Result.from_dict(_json(file.read_text(encoding="utf-8"), file), file)
+            yield Result.load(file)
         return
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         yield Result.from_dict(_json(line, f"{path}, line {number},"), f"{path}, line {number},")
