@@ -1,5 +1,6 @@
 """The contract: every lowering computes the reference's product, for every algebra and operation."""
 
+import importlib
 from math import prod
 
 import pytest
@@ -18,6 +19,8 @@ from algebranets.product import Geometry
 from algebranets.product.blocks import matrix as matrix_module
 from algebranets.product.cells import MODES
 from conftest import ALGEBRAS
+
+conv_module = importlib.import_module("algebranets.product.blocks.conv")  # `blocks.conv` is its function
 
 F64 = torch.float64
 LOWERINGS = ["blocks"]
@@ -94,6 +97,22 @@ def test_conv2d(algebra, lowering, geometry):
                 return product.conv(image, w, bias, geometry=geometry, algebra=algebra, lowering=lowering)
 
             assert_same(run, inputs, lowering)
+
+
+@over_all
+@pytest.mark.parametrize("geometry", [g for g in GEOMETRIES.values() if g.groups == 1], ids=str)
+def test_copies_may_be_convolved_side_by_side(algebra, geometry, monkeypatch):
+    """As a GPU does it where channels are few: one weight for all copies, zeros between them."""
+    folds = []
+    monkeypatch.setattr(conv_module, "_narrow", lambda *_: True)
+    monkeypatch.setattr(conv_module, "_fold", lambda x, num_copies: folds.append(num_copies) or x)
+    x, w, b = randn(2, 3 * algebra.dim, 5, 6), weight(algebra, 3, 3, (3, 2)), randn(3 * algebra.dim)
+
+    def run(lowering):
+        return product.conv(x, w, b, geometry=geometry, algebra=algebra, lowering=lowering)
+
+    assert_same(run, [x, w, b], "blocks")
+    assert all(num_copies == 1 for num_copies in folds)
 
 
 @over_lowerings

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from math import prod
 
+import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from algebranets.algebra import Algebra, Block
@@ -11,6 +13,10 @@ from algebranets.product.blocks.linear import linear
 from algebranets.product.blocks.matrix import bias_fits, join, matrix, multiply, spans_worth_skipping, split
 from algebranets.product.geometry import Geometry
 from algebranets.product.layout import channels_last, weight_from_tuples, weight_tuples
+
+#: With fewer channels a copy than this, a GPU convolves all copies of a block at once, structural zeros and all: so the
+#: CIFAR-10 network over M2(R) trains 1.28x as fast on an H200 (with a bound of 32 it is 1.21x, without any 0.81x).
+NARROW = 64
 
 
 def conv(x: Tensor, weight: Tensor, bias: Tensor | None, algebra: Algebra, geometry: Geometry) -> Tensor:
@@ -26,6 +32,8 @@ def conv(x: Tensor, weight: Tensor, bias: Tensor | None, algebra: Algebra, geome
 
 
 def _conv_block(x: Tensor, weight: Tensor, bias: Tensor | None, block: Block, geometry: Geometry) -> Tensor:
+    if block.num_copies > 1 and geometry.groups == 1 and _narrow(x, weight):
+        return geometry.convolve(x, _diagonal(weight, block.num_copies), None)
     folded = _fold(x, block.num_copies)
     if geometry.groups > 1 and block.size > 1:
         # torch wants a group's channels side by side: (component, group, channel) becomes (group, component, channel).
@@ -37,6 +45,18 @@ def _conv_block(x: Tensor, weight: Tensor, bias: Tensor | None, block: Block, ge
     plain = geometry.groups == 1 and not geometry.transposed
     spans = spans_worth_skipping(block, x, prod(weight.shape[1:])) if plain else None
     return _unfold(multiply(geometry.convolve, folded, weight, bias, spans, block.size), block.num_copies)
+
+
+def _narrow(x: Tensor, weight: Tensor) -> bool:
+    """Whether zeros are cheaper than the copies in which folding an image with its channels innermost ends."""
+    return x.is_cuda and channels_last(x) and max(weight.shape[:2]) < NARROW
+
+
+def _diagonal(weight: Tensor, num_copies: int) -> Tensor:
+    """The weight of all copies at once: ``num_copies`` times along the diagonal, zeros elsewhere."""
+    columns, axes = weight.shape[1], [0, 0] * (weight.dim() - 2)
+    rows = [F.pad(weight, (*axes, i * columns, (num_copies - 1 - i) * columns)) for i in range(num_copies)]
+    return torch.cat(rows)
 
 
 def _pointwise(x: Tensor, weight: Tensor, bias: Tensor | None, algebra: Algebra, geometry: Geometry) -> Tensor:
