@@ -34,8 +34,9 @@ def make(model: nn.Module, settings: Optimizer, kept: set[str]) -> torch.optim.O
     Names are given because a wrapped model (FSDP) shows parameters as flat pieces, of which nothing else is known.
     """
     groups: dict[bool, list[Tensor]] = {True: [], False: []}
+    wrapper = "_fsdp_wrapped_module."
     for name, parameter in model.named_parameters():
-        groups[name.replace("_fsdp_wrapped_module.", "") not in kept].append(parameter)
+        groups[name.replace(wrapper, "") not in kept].append(parameter)
     decayed = {"params": groups[True], "weight_decay": settings.weight_decay}
     plain = {"params": groups[False], "weight_decay": 0.0}
     options: dict[str, Any] = {"lr": settings.lr}
@@ -43,10 +44,13 @@ def make(model: nn.Module, settings: Optimizer, kept: set[str]) -> torch.optim.O
         options |= {"momentum": settings.momentum, "nesterov": settings.nesterov}
     else:
         options |= {"betas": settings.betas}
-    if next(model.parameters()).is_cuda:
-        options["fused"] = True
+    if next(model.parameters()).is_cuda and not any(wrapper in name for name, _ in model.named_parameters()):
+        options["fused"] = True  # which wants gradients laid out as parameters are; FSDP's pieces need not be
     kinds = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
-    return kinds[settings.name]([group for group in (decayed, plain) if group["params"]], **options)
+    optimizer = kinds[settings.name]([group for group in (decayed, plain) if group["params"]], **options)
+    # A fused optimiser would undo float16's loss scaling within its step; clipping needs it done before.
+    optimizer._step_supports_amp_scaling = False
+    return optimizer
 
 
 def follow(optimizer: torch.optim.Optimizer, schedule: Schedule, steps: int) -> torch.optim.lr_scheduler.LambdaLR:

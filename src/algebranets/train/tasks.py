@@ -20,6 +20,7 @@ import lightning.pytorch as pl
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
+from lightning.pytorch.strategies import FSDPStrategy
 from torch import Tensor, nn
 from torch.utils import _pytree
 from torchmetrics import MeanMetric
@@ -50,6 +51,19 @@ class Task(pl.LightningModule):
         optimizer = optimisation.make(self.model, self.optimizer_settings, self._undecayed)
         schedule = optimisation.follow(optimizer, self.schedule, self.steps)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+    def configure_gradient_clipping(
+        self,
+        optimizer: torch.optim.Optimizer,
+        gradient_clip_val: float | None = None,
+        gradient_clip_algorithm: str | None = None,
+    ) -> None:
+        """Lightning's own, and what it does not do for FSDP, where the norm is that of all processes' pieces."""
+        if gradient_clip_val and isinstance(self.trainer.strategy, FSDPStrategy):
+            wrapped: Any = self.trainer.strategy.model
+            wrapped.clip_grad_norm_(gradient_clip_val)
+        else:
+            self.clip_gradients(optimizer, gradient_clip_val, gradient_clip_algorithm)
 
     def evaluated(self, *inputs: Any, **options: Any) -> Any:
         """What the model gives in evaluation: not compiled, since that is rare and would take graphs of its own."""
