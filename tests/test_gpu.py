@@ -34,17 +34,18 @@ def assert_same(result, expected, **tolerance):
         torch.testing.assert_close(a.cpu().to(b.dtype), b.cpu(), **tolerance)
 
 
+@pytest.mark.parametrize("channels", [4, 36])  # few enough for copies to be convolved side by side, and too many
 @pytest.mark.parametrize("algebra", ALGEBRAS, ids=str)
-def test_products_on_the_gpu_are_the_references(algebra):
+def test_products_on_the_gpu_are_the_references(algebra, channels):
     factory = {"device": "cuda", "dtype": torch.float64}
     x = torch.randn(3, 5 * algebra.dim, **factory)
     w = torch.randn(product.weight_shape(algebra, 7, 5), **factory)
     b = torch.randn(7 * algebra.dim, **factory)
-    image = torch.randn(2, 4 * algebra.dim, 6, 5, **factory)
+    image = torch.randn(2, channels * algebra.dim, 6, 5, **factory)
     assert_same(*(product.linear(x, w, b, algebra=algebra, lowering=low) for low in ("blocks", "reference")))
     for groups in (1, 2, 4):
         geometry = Geometry((1, 2), (1, 0), (1, 1), groups)
-        kernel = torch.randn(product.weight_shape(algebra, 4, 4 // groups, (3, 3)), **factory)
+        kernel = torch.randn(product.weight_shape(algebra, channels, channels // groups, (3, 3)), **factory)
         for memory_format in (torch.contiguous_format, torch.channels_last):
             data = image.to(memory_format=memory_format)
             results = [product.conv(data, kernel, geometry=geometry, algebra=algebra, lowering=low)
@@ -284,6 +285,21 @@ def test_torchs_counter_sees_cudnns_recurrent_kernels(algebra):
     with counter:  # counts anew
         logits.sum().backward()
     assert counter.get_total_flops() == 2 * forward
+
+
+@pytest.mark.parametrize("settings", [{}, {"model.norm": "whitening"}, {"pruning.sparsity": 0.5}], ids=str)
+def test_captured_training_is_training(settings, tmp_path):
+    """Compiled, and with its forward and backward as CUDA graphs, a run has the losses of a plain one, to rounding."""
+    from test_training import SMALL, rows
+
+    settings = {**SMALL["digits"], "steps": 6, "evaluations": 2, "pruning.every": 2, **settings}
+    experiment = recipes.create("digits", "M2R", settings=settings)
+    for name in ("plain", "compiled"):
+        hardware = train.Hardware(accelerator="cuda", precision="32", log_steps=1, compile=name == "compiled")
+        train.run(experiment, tmp_path / name, hardware)
+    for one, two in zip(rows(tmp_path / "plain"), rows(tmp_path / "compiled"), strict=True):
+        for name in ("train_loss", "loss"):
+            assert one.get(name) == pytest.approx(two.get(name), rel=1e-2)
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,7 @@ def cifar10(algebra: str, width: float) -> Experiment:
         data=Images("cifar10", batch_size=500, crop=24),
         optimizer=Optimizer(lr=0.4, momentum=0.9, nesterov=True, weight_decay=decay),
         schedule=Schedule("linear", warmup=0.2),
-        epochs=100,
+        epochs=200,
     )
 
 

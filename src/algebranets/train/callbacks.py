@@ -14,12 +14,14 @@ from typing import Any
 import lightning.pytorch as pl
 import torch
 from lightning.pytorch.callbacks import Callback
+from lightning.pytorch.strategies import SingleDeviceStrategy
 from torch import Tensor
 
-from algebranets.data.batches import seed_of
+from algebranets.data.batches import WHOLE, seed_of
 from algebranets.pruning import Pruner
 from algebranets.train.folder import RunFolder
-from algebranets.train.plan import Plan
+from algebranets.train.hardware import capture
+from algebranets.train.plan import ImagePlan, Plan
 from algebranets.train.tasks import Task
 
 log = logging.getLogger("algebranets")
@@ -86,6 +88,20 @@ class Journal(Callback):
     def _step(self, trainer: pl.Trainer) -> int:
         """Where training stands, also before it goes on."""
         return max(self.step, trainer.global_step)
+
+
+class Capture(Callback):
+    """Training's forward and backward as CUDA graphs, on one GPU."""
+
+    def __init__(self, plan: ImagePlan) -> None:
+        self.plan = plan
+
+    def on_train_start(self, trainer: pl.Trainer, task: pl.LightningModule) -> None:
+        assert isinstance(task, Task)
+        if isinstance(trainer.strategy, SingleDeviceStrategy):
+            images, _ = next(self.plan.training(trainer.strategy.root_device, WHOLE).iterate(0, 1))
+            with trainer.precision_plugin.forward_context():
+                capture(task.model, images)
 
 
 class Prune(Callback):

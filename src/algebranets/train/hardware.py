@@ -17,7 +17,7 @@ from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger
 from lightning.pytorch.plugins.io import TorchCheckpointIO
 from lightning.pytorch.strategies import FSDPStrategy, Strategy
-from torch import nn
+from torch import Tensor, nn
 
 from algebranets.train.folder import RunFolder, save_checkpoint
 
@@ -131,7 +131,7 @@ def make_trainer(
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Lightning says nothing but errors: what it would tell is in the run's folder."""
+    """Lightning says nothing but errors: what it would tell is in the run's folder. Nor does torch of our graphs."""
     talkers = [logging.getLogger(name) for name in ("lightning.pytorch", "lightning.fabric")]
     levels = [talker.level for talker in talkers]
     for talker in talkers:
@@ -139,6 +139,8 @@ def quiet() -> Iterator[None]:
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", module="lightning")
+            # `capture` records on a stream of its own, which gradients are then waited for: as it should be.
+            warnings.filterwarnings("ignore", message="The AccumulateGrad node's stream does not match")
             yield
     finally:
         for talker, level in zip(talkers, levels, strict=True):
@@ -168,6 +170,26 @@ def blocks(model: nn.Module) -> Iterator[nn.Module]:
 def compile_blocks(model: nn.Module, backend: str = "inductor") -> None:
     """torch.compile block by block, in place: equal blocks share one graph, so that deep models start in seconds."""
     torch._dynamo.config.recompile_limit = max(64, torch._dynamo.config.recompile_limit)  # one graph a kind of block
-    parts = list(blocks(model)) or [model]
-    for part in parts:
+    repeated = set(blocks(model))
+    for part in [*repeated, *_around(model, repeated)] if repeated else [model]:
         part.compile(dynamic=False, backend=backend)
+
+
+def _around(module: nn.Module, repeated: set[nn.Module]) -> Iterator[nn.Module]:
+    """The largest parts with weights that hold none of the ``repeated`` ones: what stands before and behind them."""
+    for child in module.children():
+        if not repeated.isdisjoint(child.modules()):
+            yield from _around(child, repeated) if child not in repeated else ()
+        elif any(True for _ in child.parameters()):
+            yield child
+
+
+def capture(model: nn.Module, images: Tensor) -> None:
+    """Record training's forward and backward as CUDA graphs, in place: two launches a step instead of thousands.
+
+    All batches must be like ``images`` from now on; evaluation runs as before.
+    """
+    kept = [buffer.clone() for buffer in model.buffers()]  # trial runs change them
+    torch.cuda.make_graphed_callables(model.train(), (images,))
+    for buffer, value in zip(model.buffers(), kept, strict=True):
+        buffer.copy_(value)

@@ -28,7 +28,7 @@ from algebranets import algebra as algebras
 from algebranets.accounting import account
 from algebranets.data import Batches, Share
 from algebranets.train import plan as plans
-from algebranets.train.callbacks import Checkpoints, Journal, Prune, StepSeed, Stopped
+from algebranets.train.callbacks import Capture, Checkpoints, Journal, Prune, StepSeed, Stopped
 from algebranets.train.environment import environment
 from algebranets.train.experiment import Experiment
 from algebranets.train.folder import RunFolder, step_of
@@ -113,6 +113,9 @@ def run(
         raise ValueError("pruning needs whole weights, which fsdp cuts in pieces: take --strategy ddp.")
     journal = Journal(plan, hardware.log_steps)
     checkpoints = Checkpoints(folder, plan, hardware.checkpoint_minutes, hardware.checkpoint_steps)
+    between: list[Callback] = [Prune(pruner)] if pruner else []
+    if hardware.compile and hardware.on_gpu and isinstance(plan, ImagePlan):
+        between.append(Capture(plan))
     trainer = make_trainer(
         hardware,
         folder,
@@ -120,7 +123,7 @@ def run(
         plan.evaluate_every,
         experiment.optimizer.clip,
         [MetricsFile(folder)],
-        [StepSeed(experiment.seed), journal, *([Prune(pruner)] if pruner else []), checkpoints, *callbacks],
+        [StepSeed(experiment.seed), journal, *between, checkpoints, *callbacks],
     )
     if not trainer.is_global_zero:
         _fit(plan, folder, hardware, trainer, model, journal)
