@@ -177,8 +177,11 @@ def test_compile_takes_a_layer_whole(example, algebra):
     layer = example.make(algebra)
     if example.name == "TupleDropout":
         layer.eval()
+    inputs = example.feed(algebra)
+    if example.name.startswith("Whitening"):  # squares of what is white sum to a constant: gradients are rounding
+        layer, inputs = layer.double(), [x.double() for x in inputs]
     twin = copy.deepcopy(layer)
-    inputs = [x.requires_grad_() for x in example.feed(algebra)]
+    inputs = [x.requires_grad_() for x in inputs]
     compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
     results = [compiled(*inputs), twin(*inputs)]
     assert_same(*results)

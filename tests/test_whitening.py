@@ -1,5 +1,7 @@
 """Whitening whitens, keeps torch's conventions, and cannot be broken."""
 
+import copy
+
 import pytest
 import torch
 from torch import nn
@@ -7,7 +9,7 @@ from torch import nn
 import algebranets as an
 from algebranets import M2R, M4R, C, H, R
 from algebranets.algebra import CATALOGUE
-from algebranets.nn.norm import cholesky
+from algebranets.nn.norm import cholesky, divided
 from conftest import ALGEBRAS
 
 over_all = pytest.mark.parametrize("algebra", ALGEBRAS, ids=str)
@@ -98,7 +100,32 @@ def test_gradients_are_those_of_differences():
 def test_cholesky_is_torchs_where_that_exists():
     half = torch.randn(3, 5, 7, dtype=torch.float64)
     matrix, eps = half @ half.mT, torch.full((3,), 1e-3, dtype=torch.float64)
-    torch.testing.assert_close(cholesky(matrix, eps), torch.linalg.cholesky(matrix + 1e-3 * torch.eye(5).double()))
+    lower = torch.linalg.cholesky(matrix + 1e-3 * torch.eye(5).double())
+    for j, column in enumerate(cholesky(matrix, eps)):
+        torch.testing.assert_close(column, lower[:, j:, j])
+    back = divided(matrix, cholesky(matrix, eps)) @ lower
+    torch.testing.assert_close(back, matrix)
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("algebra", [R, C, H, M2R, M4R], ids=str)
+def test_a_compiler_is_given_the_same_function(algebra, training):
+    """Written otherwise, and with gradients of its own: see `_Products` and `_Affine`."""
+    torch._dynamo.reset()
+    layer = an.nn.Whitening2d(3 * algebra.dim, algebra=algebra, dtype=torch.float64)
+    layer(torch.randn(8, 3 * algebra.dim, 5, 5, dtype=torch.float64))
+    nn.init.normal_(layer.weight)
+    nn.init.normal_(layer.bias)
+    layer.train(training)
+    twin = copy.deepcopy(layer)
+    x = (3 + torch.randn(8, 3 * algebra.dim, 5, 5, dtype=torch.float64)).requires_grad_()
+    weights = torch.randn(x.shape, dtype=torch.float64)
+    found = []
+    for run, module in ((torch.compile(layer, fullgraph=True, backend="aot_eager"), layer), (twin, twin)):
+        y = run(x)
+        found.append([y, *torch.autograd.grad((y * weights).sum(), [x, *module.parameters()]), *module.buffers()])
+    for one, two in zip(*found, strict=True):
+        torch.testing.assert_close(one, two)
 
 
 # Whatever it is fed --------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import prod
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -25,7 +25,7 @@ from algebranets.algebra import Algebra
 #: Inputs beyond this are scaled before they are squared, so that a float32 holds their covariance.
 LARGE = 2.0**32
 
-#: Up to so many components, sums of products are written out for torch.compile.
+#: Up to so many components, torch.compile is given sums of products, not matrix products.
 FEW = 4
 
 
@@ -33,6 +33,9 @@ class Statistics(NamedTuple):
     """Mean and covariance of tuples that were divided by ``scale`` first."""
 
     mean: Float[Tensor, "comp chan"]
+    #: The mean again. In a compiled graph no gradient goes through it: that of the covariance has none there, and that
+    #: of the output goes through centre - mean, which saves a pass over the batch.
+    centre: Float[Tensor, "comp chan"]
     covariance: Float[Tensor, "chan comp comp"]
     scale: Float[Tensor, " chan"]
     #: What is added to each variance.
@@ -114,34 +117,34 @@ class _Whitening(nn.Module):
             t, stats = self._batch_statistics(t)
         else:
             stats = self._running_statistics(t)
-            t = t / stats.scale[:, None] - stats.mean[:, :, None]
+            t = t / stats.scale[:, None] - stats.centre[:, :, None]
         scale = torch.eye(dim, dtype=t.dtype, device=t.device).expand_as(stats.covariance)
         if self.weight is not None:
             scale = self.weight.to(t.dtype)
-        lower = cholesky(stats.covariance, stats.eps)
-        y = mixed(torch.linalg.solve_triangular(lower, scale, upper=False, left=False), t)
+        matrix = divided(scale, cholesky(stats.covariance, stats.eps))
+        offset = (matrix * (stats.centre - stats.mean).mT[:, None]).sum(2).mT
         if self.bias is not None:
-            y = y + self.bias.to(t.dtype).unflatten(0, (dim, -1))[:, :, None]
-        return product.in_format_of(x, y.to(x.dtype).reshape(x.shape))
+            offset = offset + self.bias.to(t.dtype).unflatten(0, (dim, -1))
+        return product.in_format_of(x, affine(matrix, offset, t).to(x.dtype).reshape(x.shape))
 
     def _batch_statistics(self, t: Float[Tensor, "batch comp chan place"]) -> tuple[Tensor, Statistics]:
         """The batch, scaled and centred, and its statistics, over all ranks; keeps the running ones up to date."""
         share = self.sync and dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
         add: Callable[[Tensor], Tensor] = _sum_over_ranks if share else lambda total: total
-        largest = t.detach().abs().amax((0, 1, 3)) if t.numel() else t.new_zeros(t.shape[2])
+        largest = t.detach().abs().amax((0, 3)).amax(0) if t.numel() else t.new_zeros(t.shape[2])
         if share:
             dist.all_reduce(largest, op=dist.ReduceOp.MAX)
         scale = torch.where(largest > LARGE, largest, 1)
-        t = t / scale[:, None]
         count = add(t.new_tensor(float(t.shape[0] * t.shape[3]))).clamp(min=1)
-        mean = add(t.sum((0, 3))) / count
-        t = t - mean[:, :, None]
+        mean = add((t / count).sum((0, 3))) / scale
+        centre = mean.detach() if _fuses(t) else mean
+        t = t / scale[:, None] - centre[:, :, None]
         covariance = add(products(t)) / count
         # Variance below the rounding of the numbers themselves is none.
         noise = (4 * torch.finfo(t.dtype).eps * largest / scale).square()
         if self.running_mean is not None:
             self._update(mean.detach(), covariance.detach(), scale, count.detach())
-        return t, Statistics(mean, covariance, scale, self.eps / scale.square() + noise)
+        return t, Statistics(mean, centre, covariance, scale, self.eps / scale.square() + noise)
 
     def _running_statistics(self, t: Tensor) -> Statistics:
         assert self.running_mean is not None
@@ -151,7 +154,7 @@ class _Whitening(nn.Module):
         scale = torch.where(largest > LARGE, largest, 1)
         mean = self.running_mean.to(t.dtype).unflatten(0, (self.algebra.dim, -1)) / scale
         covariance = covariance / scale[:, None, None] / scale[:, None, None]
-        return Statistics(mean, covariance, scale, self.eps / scale.square() + torch.finfo(t.dtype).tiny)
+        return Statistics(mean, mean, covariance, scale, self.eps / scale.square() + torch.finfo(t.dtype).tiny)
 
     @torch.no_grad()
     def _update(self, mean: Tensor, covariance: Tensor, scale: Tensor, count: Tensor) -> None:
@@ -248,13 +251,12 @@ class TupleLayerNorm(nn.LayerNorm):
         return f"{self.num_features}, eps={self.eps}, algebra={self.algebra.name}"
 
 
-def cholesky(
-    covariance: Float[Tensor, "chan comp comp"], eps: Float[Tensor, " chan"]
-) -> Float[Tensor, "chan comp comp"]:
+def cholesky(covariance: Float[Tensor, "chan comp comp"], eps: Float[Tensor, " chan"]) -> list[Tensor]:
     """The lower triangle L with L L^T = covariance + eps, finite and invertible whatever was rounded before.
 
     Row i of L splits the variance of component i into what it shares with each component before it and a rest, its
     pivot. Shares are held to what the component still has, less a floor of its own rounding, so no pivot vanishes.
+    Its columns are given from the diagonal on, (tuples, A - j): entries above are none.
     """
     dim = covariance.shape[1]
     variance = covariance.diagonal(dim1=1, dim2=2) + eps[:, None]
@@ -263,40 +265,82 @@ def cholesky(
     columns: list[Tensor] = []
     for j in range(dim):
         shared = covariance[:, j + 1 :, j]
-        if columns:
-            before = torch.stack([column[:, j:] for column in columns], dim=2)  # (tuple, A - j, j)
-            shared = shared - (before[:, 1:] @ before[:, :1].mT).squeeze(2)
+        for k, column in enumerate(columns):
+            shared = shared - column[:, j + 1 - k :] * column[:, j - k, None]
         pivot, left = left[:, :1].sqrt(), left[:, 1:]
         most = (left.detach() - floor[:, j + 1 :]).clamp(min=0).sqrt()
         below = (shared / pivot).clamp(-most, most)
         left = torch.maximum(left - below.square(), floor[:, j + 1 :])
-        columns.append(torch.cat([pivot.new_zeros(pivot.shape[0], j), pivot, below], dim=1))
-    return torch.stack(columns, dim=2)
+        columns.append(torch.cat([pivot, below], dim=1))
+    return columns
+
+
+def divided(matrix: Float[Tensor, "chan row comp"], lower: list[Tensor]) -> Float[Tensor, "chan row comp"]:
+    """``matrix`` times the inverse of a lower triangle, by substitution from its last column."""
+    columns: list[Tensor] = []
+    for j in reversed(range(len(lower))):
+        column = matrix[:, :, j]
+        for k, later in enumerate(columns):
+            column = column - later * lower[j][:, k + 1, None]
+        columns.insert(0, column / lower[j][:, :1])
+    return torch.stack(columns, 2)
 
 
 def products(t: Float[Tensor, "batch comp chan place"]) -> Float[Tensor, "chan comp comp"]:
     """The products of each two components, summed over batch and places."""
-    if not _fuses(t):
-        return torch.einsum("nicp,njcp->cij", t, t)
-    parts = t.unbind(1)
-    sums = {(i, j): (parts[i] * parts[j]).sum((0, 2)) for i in range(len(parts)) for j in range(i + 1)}
-    rows = [torch.stack([sums[max(i, j), min(i, j)] for j in range(len(parts))], 1) for i in range(len(parts))]
-    return torch.stack(rows, 1)
+    return _Products.apply(t) if _fuses(t) else torch.einsum("nicp,njcp->cij", t, t)
 
 
-def mixed(
-    matrix: Float[Tensor, "chan row comp"], t: Float[Tensor, "batch comp chan place"]
+def affine(
+    matrix: Float[Tensor, "chan row comp"],
+    offset: Float[Tensor, "row chan"],
+    t: Float[Tensor, "batch comp chan place"],
 ) -> Float[Tensor, "batch row chan place"]:
-    """Every tuple of ``t`` times the matrix of its channel."""
-    if not _fuses(t):
-        return torch.einsum("cij,njcp->nicp", matrix, t)
-    parts = t.unbind(1)
-    rows = [[matrix[:, i, j, None] * part for j, part in enumerate(parts)] for i in range(matrix.shape[1])]
-    return torch.stack([sum(row[1:], start=row[0]) for row in rows], 1)
+    """Every tuple of ``t`` times the matrix of its channel, and the offset."""
+    if _fuses(t):
+        return _Affine.apply(matrix, offset, t)
+    return torch.einsum("cij,njcp->nicp", matrix, t) + offset[:, :, None]
+
+
+# The same for a compiler, which makes one pass over the batch of each of these, forward and backward ------------------
+
+
+class _Products(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, t: Tensor) -> Tensor:
+        ctx.save_for_backward(t)
+        side = range(t.shape[1])
+        sums = {(i, j): (t[:, i] * t[:, j]).sum((0, 2)) for i in side for j in side if i >= j}
+        return torch.stack([torch.stack([sums[max(i, j), min(i, j)] for j in side], 1) for i in side], 1)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        (t,) = ctx.saved_tensors
+        return _times(grad + grad.mT, t)
+
+
+class _Affine(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, matrix: Tensor, offset: Tensor, t: Tensor) -> Tensor:
+        ctx.save_for_backward(matrix, t)
+        return _times(matrix, t) + offset[:, :, None]
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        matrix, t = ctx.saved_tensors
+        side = range(t.shape[1])
+        of_matrix = [torch.stack([(grad[:, i] * t[:, j]).sum((0, 2)) for j in side], 1) for i in side]
+        of_offset = [grad[:, i].sum((0, 2)) for i in side]
+        return torch.stack(of_matrix, 1), torch.stack(of_offset), _times(matrix.mT, grad)
+
+
+def _times(matrix: Tensor, t: Tensor) -> Tensor:
+    """Sums so short that a compiler writes them out."""
+    return (matrix.permute(1, 2, 0)[:, :, :, None] * t[:, None]).sum(2)
 
 
 def _fuses(t: Tensor) -> bool:
-    """Whether a compiler makes one pass over ``t`` of sums of products; matrix products would want copies of it."""
+    """Whether there is a compiler that makes one pass of sums of products; a matrix product would want ``t`` copied."""
     return torch.compiler.is_compiling() and t.shape[1] <= FEW
 
 
