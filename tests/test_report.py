@@ -150,6 +150,20 @@ def test_ablations_stand_beside_the_same_network_and_the_papers_claim():
     assert sheet["H, norm whitening"]["training time"] == "1.00x"
 
 
+def test_a_variant_that_was_trained_shorter_is_compared_with_the_network_trained_as_long():
+    short = {"epochs": 60.0}
+    runs = [
+        result(94.0, "M2R"),
+        result(93.0, "M2R", changes=short),
+        result(92.5, "M2R", changes={**short, "model.lift": "zeros"}),
+    ]
+    study = one(runs)
+    assert [study.name(group) for group in study.rows] == ["M2R"]
+    sheet = cells(tables.ablations_sheet(study))
+    assert set(sheet) == {"M2R, epochs 60, lift zeros"}
+    assert sheet["M2R, epochs 60, lift zeros"]["difference"] == "−0.50"
+
+
 def test_a_change_that_all_runs_share_is_said_once():
     runs = [result(80.0, changes={"steps": 10}), result(79.0, "M2R", changes={"steps": 10})]
     study = one(runs)

@@ -14,6 +14,9 @@ from algebranets.algebra import CATALOGUE, R
 from algebranets.report.published import ROW_SETTINGS, SIZES, Printed, printed
 from algebranets.train.results import METRICS, Result, label
 
+#: What a variant and the network it is compared with have in common: their size, and how long they were trained.
+KEPT = SIZES | {"epochs", "steps"}
+
 
 @dataclass(frozen=True)
 class Group:
@@ -118,11 +121,11 @@ class Study:
 
     @property
     def ablations(self) -> tuple[Group, ...]:
-        """Rows with a change that is no matter of size; another norm too, if the usual one is there to compare."""
+        """Rows with a change that is none of `KEPT`; another norm too, if the usual one is there to compare."""
         return tuple(
             group
             for group in self.groups
-            if set(self.changed(group)) - SIZES and (group not in self.rows or self.baseline(group) is not None)
+            if set(self.changed(group)) - KEPT and (group not in self.rows or self.baseline(group) is not None)
         )
 
     def changed(self, group: Group) -> dict[str, Any]:
@@ -138,11 +141,11 @@ class Study:
         return label(group.algebra, group.first.width, self.changed(group))
 
     def baseline(self, group: Group) -> Group | None:
-        """The row of the same algebra, width and size without further changes."""
-        sizes = {key: value for key, value in self.changed(group).items() if key in SIZES}
+        """The row of the same algebra, width, size and length of training without further changes."""
+        kept = {key: value for key, value in self.changed(group).items() if key in KEPT}
         for other in self.groups:
             alike = other.algebra == group.algebra and other.first.width == group.first.width
-            if alike and other is not group and self.changed(other) == sizes:
+            if alike and other is not group and self.changed(other) == kept:
                 return other
         return None
 
