@@ -9,7 +9,7 @@ from torch import nn
 import algebranets as an
 from algebranets import M2R, M4R, C, H, R
 from algebranets.algebra import CATALOGUE
-from algebranets.nn.norm import cholesky, divided
+from algebranets.nn.whitening import cholesky, divided
 from conftest import ALGEBRAS
 
 over_all = pytest.mark.parametrize("algebra", ALGEBRAS, ids=str)

@@ -26,7 +26,12 @@ Devices = Annotated[int, typer.Option(help="How many on each node; torchrun know
 Nodes = Annotated[int, typer.Option(help="How many machines, under SLURM; torchrun knows better.")]
 Strategy = Annotated[str, typer.Option(help="ddp or fsdp; auto is ddp where there are several devices.")]
 Precision = Annotated[str, typer.Option(help="32, bf16 or 16 (mixed); auto is bf16 on a GPU.")]
-Compile = Annotated[bool, typer.Option("--compile", help="torch.compile the model, block by block.")]
+Compile = Annotated[
+    bool,
+    typer.Option(
+        "--compile", help="torch.compile the model, block by block; image networks on a GPU also become CUDA graphs."
+    ),
+]
 Data = Annotated[
     str, typer.Option(help="Where data sets lie (otherwise ALGEBRANETS_DATA or ./data), or your own text.")
 ]

@@ -12,10 +12,11 @@ from algebranets.nn.conv import Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTra
 from algebranets.nn.dropout import TupleDropout
 from algebranets.nn.embedding import Embedding
 from algebranets.nn.linear import Linear
-from algebranets.nn.norm import TupleLayerNorm, Whitening1d, Whitening2d, Whitening3d
+from algebranets.nn.norm import TupleLayerNorm
 from algebranets.nn.recurrent import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNCell
 from algebranets.nn.relative import RelativeAttention
 from algebranets.nn.transformer import TransformerDecoderLayer, TransformerEncoderLayer
+from algebranets.nn.whitening import Whitening1d, Whitening2d, Whitening3d
 
 __all__ = [
     "GRU",

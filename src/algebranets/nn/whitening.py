@@ -1,0 +1,315 @@
+"""Whitening: batch norm that also makes a tuple's components uncorrelated, as in Trabelsi et al. (2018).
+
+The paper finds torch's own batch norm as good and 1.9 times as fast; this is the alternative it compares with. Inside,
+an image is (batch, component, tuple, place).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+import torch.distributed as dist
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from algebranets import algebra as algebras
+from algebranets import product
+from algebranets.algebra import Algebra
+
+#: Inputs beyond this are scaled before they are squared, so that a float32 holds their covariance.
+LARGE = 2.0**32
+
+#: Up to so many components, torch.compile is given sums of products, not matrix products.
+FEW = 4
+
+
+class Statistics(NamedTuple):
+    """Mean and covariance of tuples that were divided by ``scale`` first."""
+
+    mean: Float[Tensor, "comp chan"]
+    #: The mean again. In a compiled graph no gradient goes through it: that of the covariance has none there, and that
+    #: of the output goes through centre - mean, which saves a pass over the batch.
+    centre: Float[Tensor, "comp chan"]
+    covariance: Float[Tensor, "chan comp comp"]
+    scale: Float[Tensor, " chan"]
+    #: What is added to each variance.
+    eps: Float[Tensor, " chan"]
+
+
+class _Whitening(nn.Module):
+    num_dims: ClassVar[tuple[int, ...]]
+    running_mean: Tensor | None
+    running_covariance: Tensor | None
+    num_batches_tracked: Tensor | None
+
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float | None = 0.1,
+        affine: bool = True,
+        track_running_stats: bool = True,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+        *,
+        algebra: Algebra | str,
+        sync: bool = True,
+    ) -> None:
+        super().__init__()
+        self.algebra = algebras.get(algebra)
+        if eps <= 0:
+            raise ValueError(f"eps must be positive; got {eps}.")
+        self.num_features, self.eps, self.momentum, self.sync = num_features, eps, momentum, sync
+        self.affine, self.track_running_stats = affine, track_running_stats
+        channels, dim = product.whole_tuples(num_features, self.algebra, "num_features"), self.algebra.dim
+        factory = {"device": device, "dtype": dtype}
+        self.weight = nn.Parameter(torch.empty(channels, dim, dim, **factory)) if affine else None  # type: ignore[arg-type]
+        self.bias = nn.Parameter(torch.empty(num_features, **factory)) if affine else None  # type: ignore[arg-type]
+        kept = _at_least_float32(dtype or torch.get_default_dtype())
+        empty = {
+            "running_mean": torch.empty(num_features, device=device, dtype=kept),
+            "running_covariance": torch.empty(channels, dim, dim, device=device, dtype=kept),
+            "num_batches_tracked": torch.empty((), device=device, dtype=torch.long),
+        }
+        for name, buffer in empty.items():
+            self.register_buffer(name, buffer if track_running_stats else None)
+        self.reset_parameters()
+
+    def reset_running_stats(self) -> None:
+        """Mean zero and covariance one, as before the first batch."""
+        if (
+            self.running_mean is not None
+            and self.running_covariance is not None
+            and self.num_batches_tracked is not None
+        ):
+            self.running_mean.zero_()
+            self.running_covariance.copy_(torch.eye(self.algebra.dim))
+            self.num_batches_tracked.zero_()
+
+    def reset_parameters(self) -> None:
+        self.reset_running_stats()
+        if self.weight is not None and self.bias is not None:
+            with torch.no_grad():
+                self.weight.copy_(torch.eye(self.algebra.dim))
+                self.bias.zero_()
+
+    def forward(self, x: Tensor) -> Tensor:
+        if x.dim() not in self.num_dims or x.shape[1] != self.num_features:
+            dims = " or ".join(map(str, self.num_dims))
+            raise ValueError(
+                f"the input must have {dims} axes with {self.num_features} channels on axis 1; got {tuple(x.shape)}."
+            )
+        if x.is_meta:  # it knows no autocast
+            return self._forward(x)
+        with torch.autocast(x.device.type, enabled=False):
+            return self._forward(x)
+
+    def _forward(self, x: Tensor) -> Tensor:
+        dim = self.algebra.dim
+        t = x.to(_at_least_float32(x.dtype)).reshape(x.shape[0], dim, x.shape[1] // dim, prod(x.shape[2:]))
+        if self.training or self.running_mean is None:
+            t, stats = self._batch_statistics(t)
+        else:
+            stats = self._running_statistics(t)
+            t = t / stats.scale[:, None] - stats.centre[:, :, None]
+        scale = torch.eye(dim, dtype=t.dtype, device=t.device).expand_as(stats.covariance)
+        if self.weight is not None:
+            scale = self.weight.to(t.dtype)
+        matrix = divided(scale, cholesky(stats.covariance, stats.eps))
+        offset = (matrix * (stats.centre - stats.mean).mT[:, None]).sum(2).mT
+        if self.bias is not None:
+            offset = offset + self.bias.to(t.dtype).unflatten(0, (dim, -1))
+        return product.in_format_of(x, affine(matrix, offset, t).to(x.dtype).reshape(x.shape))
+
+    def _batch_statistics(self, t: Float[Tensor, "batch comp chan place"]) -> tuple[Tensor, Statistics]:
+        """The batch, scaled and centred, and its statistics, over all ranks; keeps the running ones up to date."""
+        share = self.sync and dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
+        add: Callable[[Tensor], Tensor] = _sum_over_ranks if share else lambda total: total
+        largest = t.detach().abs().amax((0, 3)).amax(0) if t.numel() else t.new_zeros(t.shape[2])
+        if share:
+            dist.all_reduce(largest, op=dist.ReduceOp.MAX)
+        scale = torch.where(largest > LARGE, largest, 1)
+        count = add(t.new_tensor(float(t.shape[0] * t.shape[3]))).clamp(min=1)
+        mean = add((t / count).sum((0, 3))) / scale
+        centre = mean.detach() if _fuses(t) else mean
+        t = t / scale[:, None] - centre[:, :, None]
+        covariance = add(products(t)) / count
+        # Variance below the rounding of the numbers themselves is none.
+        noise = (4 * torch.finfo(t.dtype).eps * largest / scale).square()
+        if self.running_mean is not None:
+            self._update(mean.detach(), covariance.detach(), scale, count.detach())
+        return t, Statistics(mean, centre, covariance, scale, self.eps / scale.square() + noise)
+
+    def _running_statistics(self, t: Tensor) -> Statistics:
+        assert self.running_mean is not None
+        assert self.running_covariance is not None
+        covariance = self.running_covariance.to(t.dtype)
+        largest = covariance.diagonal(dim1=1, dim2=2).amax(1).sqrt()
+        scale = torch.where(largest > LARGE, largest, 1)
+        mean = self.running_mean.to(t.dtype).unflatten(0, (self.algebra.dim, -1)) / scale
+        covariance = covariance / scale[:, None, None] / scale[:, None, None]
+        return Statistics(mean, mean, covariance, scale, self.eps / scale.square() + torch.finfo(t.dtype).tiny)
+
+    @torch.no_grad()
+    def _update(self, mean: Tensor, covariance: Tensor, scale: Tensor, count: Tensor) -> None:
+        """Move the running statistics towards the batch's; the covariance unbiased, as torch's batch norm has it."""
+        assert self.running_mean is not None
+        assert self.running_covariance is not None
+        assert self.num_batches_tracked is not None
+        self.num_batches_tracked.add_(1)
+        share = 1 / self.num_batches_tracked if self.momentum is None else self.momentum
+        kept = self.running_covariance.dtype
+        unbiased = covariance.to(kept) * (count / (count - 1).clamp(min=1)).to(kept)
+        # Where a number cannot hold the covariance, all of a tuple's shrinks alike, so that it stays a covariance.
+        variance = unbiased.diagonal(dim1=1, dim2=2).amax(1).clamp(min=torch.finfo(kept).tiny)
+        size = torch.minimum(scale.to(kept), (torch.finfo(kept).max / 4) ** 0.5 / variance.sqrt())[:, None, None]
+        self.running_mean.lerp_((mean.to(kept) * scale.to(kept)).flatten(), share)
+        self.running_covariance.lerp_(unbiased * size * size, share)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> _Whitening:
+        """Move as every module does, but keep the statistics in float32 or better when weights become half."""
+        before = {name: self._buffers.get(name) for name in ("running_mean", "running_covariance")}
+        super()._apply(fn, recurse)
+        for name, kept in before.items():
+            now = self._buffers.get(name)
+            if kept is not None and now is not None and now.dtype.itemsize < 4:
+                self._buffers[name] = kept.to(now.device)
+        return self
+
+    def extra_repr(self) -> str:
+        return (
+            f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={self.affine}, "
+            f"track_running_stats={self.track_running_stats}, algebra={self.algebra.name}"
+        )
+
+
+class Whitening1d(_Whitening):
+    """`torch.nn.BatchNorm1d` that whitens tuples, for (batch, features) or (batch, channels, length)."""
+
+    num_dims = (2, 3)
+
+
+class Whitening2d(_Whitening):
+    """`torch.nn.BatchNorm2d` that whitens tuples: mean zero, each tuple's covariance the identity, then an affine map.
+
+    ``weight`` is a matrix for each tuple, (tuples, components, components), components in `Algebra.order`. In training
+    statistics are taken over all ranks where torch.distributed runs with several; ``sync=False`` keeps to one's own.
+
+    >>> import torch, algebranets as an
+    >>> an.nn.Whitening2d(64, algebra=an.H)(torch.randn(8, 64, 5, 5)).shape
+    torch.Size([8, 64, 5, 5])
+    """
+
+    num_dims = (4,)
+
+
+class Whitening3d(_Whitening):
+    """`torch.nn.BatchNorm3d` that whitens tuples."""
+
+    num_dims = (5,)
+
+
+def cholesky(covariance: Float[Tensor, "chan comp comp"], eps: Float[Tensor, " chan"]) -> list[Tensor]:
+    """The lower triangle L with L L^T = covariance + eps, finite and invertible whatever was rounded before.
+
+    Row i of L splits the variance of component i into what it shares with each component before it and a rest, its
+    pivot. Shares are held to what the component still has, less a floor of its own rounding, so no pivot vanishes.
+    Its columns are given from the diagonal on, (tuples, A - j): entries above are none.
+    """
+    dim = covariance.shape[1]
+    variance = covariance.diagonal(dim1=1, dim2=2) + eps[:, None]
+    floor = (8 * dim * torch.finfo(covariance.dtype).eps * variance).detach()
+    left = variance
+    columns: list[Tensor] = []
+    for j in range(dim):
+        shared = covariance[:, j + 1 :, j]
+        for k, column in enumerate(columns):
+            shared = shared - column[:, j + 1 - k :] * column[:, j - k, None]
+        pivot, left = left[:, :1].sqrt(), left[:, 1:]
+        most = (left.detach() - floor[:, j + 1 :]).clamp(min=0).sqrt()
+        below = (shared / pivot).clamp(-most, most)
+        left = torch.maximum(left - below.square(), floor[:, j + 1 :])
+        columns.append(torch.cat([pivot, below], dim=1))
+    return columns
+
+
+def divided(matrix: Float[Tensor, "chan row comp"], lower: list[Tensor]) -> Float[Tensor, "chan row comp"]:
+    """``matrix`` times the inverse of a lower triangle, by substitution from its last column."""
+    columns: list[Tensor] = []
+    for j in reversed(range(len(lower))):
+        column = matrix[:, :, j]
+        for k, later in enumerate(columns):
+            column = column - later * lower[j][:, k + 1, None]
+        columns.insert(0, column / lower[j][:, :1])
+    return torch.stack(columns, 2)
+
+
+def products(t: Float[Tensor, "batch comp chan place"]) -> Float[Tensor, "chan comp comp"]:
+    """The products of each two components, summed over batch and places."""
+    return _Products.apply(t) if _fuses(t) else torch.einsum("nicp,njcp->cij", t, t)
+
+
+def affine(
+    matrix: Float[Tensor, "chan row comp"],
+    offset: Float[Tensor, "row chan"],
+    t: Float[Tensor, "batch comp chan place"],
+) -> Float[Tensor, "batch row chan place"]:
+    """Every tuple of ``t`` times the matrix of its channel, and the offset."""
+    if _fuses(t):
+        return _Affine.apply(matrix, offset, t)
+    return torch.einsum("cij,njcp->nicp", matrix, t) + offset[:, :, None]
+
+
+# The same for a compiler, which makes one pass over the batch of each of these, forward and backward ------------------
+
+
+class _Products(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, t: Tensor) -> Tensor:
+        ctx.save_for_backward(t)
+        side = range(t.shape[1])
+        sums = {(i, j): (t[:, i] * t[:, j]).sum((0, 2)) for i in side for j in side if i >= j}
+        return torch.stack([torch.stack([sums[max(i, j), min(i, j)] for j in side], 1) for i in side], 1)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        (t,) = ctx.saved_tensors
+        return _times(grad + grad.mT, t)
+
+
+class _Affine(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, matrix: Tensor, offset: Tensor, t: Tensor) -> Tensor:
+        ctx.save_for_backward(matrix, t)
+        return _times(matrix, t) + offset[:, :, None]
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        matrix, t = ctx.saved_tensors
+        side = range(t.shape[1])
+        of_matrix = [torch.stack([(grad[:, i] * t[:, j]).sum((0, 2)) for j in side], 1) for i in side]
+        of_offset = [grad[:, i].sum((0, 2)) for i in side]
+        return torch.stack(of_matrix, 1), torch.stack(of_offset), _times(matrix.mT, grad)
+
+
+def _times(matrix: Tensor, t: Tensor) -> Tensor:
+    """Sums so short that a compiler writes them out."""
+    return (matrix.permute(1, 2, 0)[:, :, :, None] * t[:, None]).sum(2)
+
+
+def _fuses(t: Tensor) -> bool:
+    """Whether there is a compiler that makes one pass of sums of products; a matrix product would want ``t`` copied."""
+    return torch.compiler.is_compiling() and t.shape[1] <= FEW
+
+
+def _sum_over_ranks(total: Tensor) -> Tensor:
+    from torch.distributed.nn.functional import all_reduce  # not in every build of torch
+
+    return all_reduce(total)
+
+
+def _at_least_float32(dtype: torch.dtype) -> torch.dtype:
+    return dtype if dtype.itemsize >= 4 else torch.float32
