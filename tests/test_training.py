@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 
 import algebranets
 from algebranets import data, recipes, train
-from algebranets.train import Experiment, Hardware, Optimizer, RunFolder, Schedule, Stopped, running
+from algebranets.train import Experiment, Hardware, Optimizer, RunFolder, Schedule, Stopped, callbacks, running
 from algebranets.train.folder import digest_of, save_checkpoint
 from algebranets.train.hardware import compile_blocks
 from algebranets.train.optimisation import make, undecayed
@@ -478,6 +478,18 @@ def test_evaluation_is_not_compiled(tmp_path, monkeypatch):
     compiled = torch.compile(torch.sin, backend="eager")
     compiled(torch.ones(2))
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == graphs + 1
+
+
+def test_capture_is_given_the_first_batch_once_and_again_when_a_run_goes_on(tmp_path, monkeypatch):
+    """What it does with it, only a GPU can show: see test_gpu.py."""
+    seen = []
+    monkeypatch.setattr(callbacks, "capture", lambda model, images: seen.append((model.training, images)))
+    with pytest.raises(Crash):
+        train.run(small("digits"), tmp_path, HARDWARE, [callbacks.Capture(), CrashAt(3)])
+    train.resume(tmp_path, HARDWARE, [callbacks.Capture()])
+    assert [training for training, _ in seen] == [True, True]
+    batches = data.load("digits").training(SMALL["digits"]["data.batch_size"], padding=1, seed=0)
+    torch.testing.assert_close(seen[0][1], next(batches.iterate(0, 1))[0])
 
 
 def test_tasks_serve_in_a_trainer_of_ones_own(tmp_path):

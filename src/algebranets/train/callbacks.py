@@ -17,11 +17,11 @@ from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.strategies import SingleDeviceStrategy
 from torch import Tensor
 
-from algebranets.data.batches import WHOLE, seed_of
+from algebranets.data.batches import seed_of
 from algebranets.pruning import Pruner
 from algebranets.train.folder import RunFolder
 from algebranets.train.hardware import capture
-from algebranets.train.plan import ImagePlan, Plan
+from algebranets.train.plan import Plan
 from algebranets.train.tasks import Task
 
 log = logging.getLogger("algebranets")
@@ -91,17 +91,16 @@ class Journal(Callback):
 
 
 class Capture(Callback):
-    """Training's forward and backward as CUDA graphs, on one GPU."""
+    """Training's forward and backward as CUDA graphs, on one GPU, from the first batch on."""
 
-    def __init__(self, plan: ImagePlan) -> None:
-        self.plan = plan
+    captured = False
 
-    def on_train_start(self, trainer: pl.Trainer, task: pl.LightningModule) -> None:
+    def on_train_batch_start(self, trainer: pl.Trainer, task: pl.LightningModule, batch: Any, batch_idx: int) -> None:
         assert isinstance(task, Task)
-        if isinstance(trainer.strategy, SingleDeviceStrategy):
-            images, _ = next(self.plan.training(trainer.strategy.root_device, WHOLE).iterate(0, 1))
+        if not self.captured and isinstance(trainer.strategy, SingleDeviceStrategy):
             with trainer.precision_plugin.forward_context():
-                capture(task.model, images)
+                capture(task.model, batch[0])
+            self.captured = True
 
 
 class Prune(Callback):

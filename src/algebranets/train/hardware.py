@@ -187,7 +187,7 @@ def _around(module: nn.Module, repeated: set[nn.Module]) -> Iterator[nn.Module]:
 def capture(model: nn.Module, images: Tensor) -> None:
     """Record training's forward and backward as CUDA graphs, in place: two launches a step instead of thousands.
 
-    All batches must be like ``images`` from now on; evaluation runs as before.
+    All batches must be like ``images`` from now on, whose memory is where they are put; evaluation runs as before.
     """
     kept = [buffer.clone() for buffer in model.buffers()]  # trial runs change them
     torch.cuda.make_graphed_callables(model.train(), (images,))

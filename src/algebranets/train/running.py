@@ -113,9 +113,9 @@ def run(
         raise ValueError("pruning needs whole weights, which fsdp cuts in pieces: take --strategy ddp.")
     journal = Journal(plan, hardware.log_steps)
     checkpoints = Checkpoints(folder, plan, hardware.checkpoint_minutes, hardware.checkpoint_steps)
-    between: list[Callback] = [Prune(pruner)] if pruner else []
+    own: list[Callback] = [StepSeed(experiment.seed), journal, *([Prune(pruner)] if pruner else []), checkpoints]
     if hardware.compile and hardware.on_gpu and isinstance(plan, ImagePlan):
-        between.append(Capture(plan))
+        own.insert(0, Capture())  # before a step's randomness begins
     trainer = make_trainer(
         hardware,
         folder,
@@ -123,7 +123,7 @@ def run(
         plan.evaluate_every,
         experiment.optimizer.clip,
         [MetricsFile(folder)],
-        [StepSeed(experiment.seed), journal, *between, checkpoints, *callbacks],
+        [*own, *callbacks],
     )
     if not trainer.is_global_zero:
         _fit(plan, folder, hardware, trainer, model, journal)
