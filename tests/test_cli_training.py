@@ -88,6 +88,7 @@ def test_recipes_lists_every_one_with_its_costs():
         (["eval", "nowhere"], "nowhere is no run's folder"),
         (["sweep", "digits", "--widths", "1,big"], "--widths takes numbers"),
         (["sweep", "digits", "--algebras", "R,Q"], "unknown algebra 'Q'"),
+        (["sweep", "digits", "--set", "model.lift=zero"], "lift must be one of learned, zeros, copy"),
         (["recipes", "--algebras", "Q"], "unknown algebra 'Q'"),
         (["demo", "--set", "stepps=3"], "Did you mean 'steps'?"),
     ],
@@ -147,6 +148,14 @@ def test_sweep_trains_all_side_by_side_and_skips_what_is_done(tmp_path):
     assert again.output.count("done") == 2
     assert [path.stat().st_mtime_ns for path in made] == before
     assert not (made[0].parent / "output.txt").exists()
+
+
+def test_a_sweep_says_why_a_run_failed(tmp_path):
+    result = run("sweep", "cifar10", "--algebras", "R", "--data", tmp_path, "--out", tmp_path / "runs")
+    assert result.exit_code == 1
+    assert "failed: R-seed0: error: cifar10 is not there" in text(result)
+    assert f"All it printed is in {tmp_path / 'runs/cifar10/R-seed0/output.txt'}" in text(result)
+    assert "algebranets report" not in result.output
 
 
 def test_a_sweep_that_is_stopped_stops_its_runs_behind_checkpoints(tmp_path):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.live import Live
+from rich.markup import escape
 from rich.table import Table
 
 from algebranets.cli import training
@@ -65,8 +66,10 @@ def sweep(
         raise typer.Exit(130) from None
     for job in todo:
         if job.failed:
-            console.print(f"[red]failed[/]: {job.experiment.name}, see {job.output}", soft_wrap=True)
-    console.print(f"Make tables and figures of it by `algebranets report {out / recipe}`.", soft_wrap=True)
+            console.print(f"[red]failed[/]: {job.experiment.name}: {escape(job.last_words)}", soft_wrap=True)
+            console.print(f"All it printed is in {job.output}.", soft_wrap=True)
+    if any(job.result is not None for job in todo):
+        console.print(f"Make tables and figures of it by `algebranets report {out / recipe}`.", soft_wrap=True)
     raise typer.Exit(1 if any(job.failed for job in todo) else 0)
 
 

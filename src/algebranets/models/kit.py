@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from algebranets import product
 from algebranets.algebra import Algebra
 from algebranets.nn import Conv2d, Lift2d, Linear, TupleGate, TupleNorm, Whitening2d, init
+from algebranets.nn.boundary import MODES
 
 #: By name, from the algebra: component-wise ones, and the paper's ablation, gates that act on whole tuples (B.1).
 ACTIVATIONS: dict[str, Callable[[Algebra], nn.Module]] = {
@@ -52,6 +53,7 @@ class Kit:
         for name, value, choices in (
             ("activation", self.activation, ACTIVATIONS),
             ("norm", self.norm_name, NORMS),
+            ("lift", self.lift_mode, MODES),
             ("init", self.init, INITS),
         ):
             if value not in choices:

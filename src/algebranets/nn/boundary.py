@@ -12,7 +12,7 @@ from algebranets import algebra as algebras
 from algebranets import product
 from algebranets.algebra import Algebra
 
-_MODES = ("learned", "zeros", "copy")
+MODES = ("learned", "zeros", "copy")
 
 
 class _Lift(nn.Module):
@@ -30,8 +30,8 @@ class _Lift(nn.Module):
         algebra: Algebra | str,
     ) -> None:
         super().__init__()
-        if mode not in _MODES:
-            raise ValueError(f"mode must be one of {', '.join(_MODES)}; got {mode!r}.")
+        if mode not in MODES:
+            raise ValueError(f"mode must be one of {', '.join(MODES)}; got {mode!r}.")
         if num_layers not in (1, 2):
             raise ValueError(f"num_layers must be 1 or 2; got {num_layers}.")
         self.algebra = algebras.get(algebra)

@@ -11,6 +11,8 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from algebranets import recipes
 from algebranets.train import Experiment, Result, RunFolder
 
@@ -33,6 +35,12 @@ class Job:
     def output(self) -> Path:
         """What its process prints."""
         return self.folder.path / "output.txt"
+
+    @property
+    def last_words(self) -> str:
+        """The last line its process printed."""
+        lines = self.output.read_text(encoding="utf-8", errors="replace").split("\n") if self.output.exists() else []
+        return next((line.strip() for line in reversed(lines) if line.strip()), "it printed nothing")
 
     @property
     def waiting(self) -> bool:
@@ -69,9 +77,12 @@ def jobs(
     options: Iterable[str] = (),
 ) -> list[Job]:
     """A job for each algebra, width and seed; ``options`` are further ones of ``algebranets train``."""
-    made = []
+    made: list[Job] = []
     for algebra, width, seed in product(algebras, widths, seeds):
         experiment = recipes.create(recipe, algebra, width, seed, settings)
+        if not any(job.experiment.algebra == algebra and job.experiment.width == width for job in made):
+            with torch.device("meta"):
+                experiment.build()  # says what is wrong with it before a process is started
         folder = RunFolder(out / recipe / experiment.name)
         command = [sys.executable, "-m", "algebranets", "train", recipe, "--algebra", algebra, "--width", f"{width:g}"]
         command += ["--seed", str(seed), "--out", str(folder.path), *options]
