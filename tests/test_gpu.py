@@ -16,6 +16,7 @@ from algebranets.nn.relative import RelativeAttention, sinusoids
 from algebranets.product import Geometry
 from conftest import ALGEBRAS
 from test_models import logits_of, small
+from test_whitening import assert_compiled_alike, assert_sums_of_products, over_sums
 
 pytestmark = pytest.mark.gpu
 over_layers = pytest.mark.parametrize("example", zoo.LAYERS, ids=lambda e: e.label)
@@ -118,6 +119,16 @@ def test_the_default_compiler_on_the_gpu(name, algebra):
     twin = copy.deepcopy(layer)
     inputs = [x.cuda() for x in example.feed(algebra)]
     assert_same(torch.compile(layer, fullgraph=True)(*inputs), twin(*inputs), atol=1e-4, rtol=1e-4)
+
+
+@over_sums
+def test_whitenings_kernel_on_the_gpu(shape):
+    assert_sums_of_products(shape, "cuda")
+
+
+@pytest.mark.parametrize("algebra", [C, H], ids=str)
+def test_compiled_whitening_on_the_gpu_is_the_same_function(algebra):
+    assert_compiled_alike(algebra, backend="inductor", device="cuda")
 
 
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])

@@ -1,6 +1,8 @@
 """Whitening whitens, keeps torch's conventions, and cannot be broken."""
 
 import copy
+from importlib.util import find_spec
+from math import prod
 
 import pytest
 import torch
@@ -9,6 +11,7 @@ from torch import nn
 import algebranets as an
 from algebranets import M2R, M4R, C, H, R
 from algebranets.algebra import CATALOGUE
+from algebranets.nn import whitening
 from algebranets.nn.whitening import cholesky, divided
 from conftest import ALGEBRAS
 
@@ -107,25 +110,108 @@ def test_cholesky_is_torchs_where_that_exists():
     torch.testing.assert_close(back, matrix)
 
 
-@pytest.mark.parametrize("training", [True, False])
-@pytest.mark.parametrize("algebra", [R, C, H, M2R, M4R], ids=str)
-def test_a_compiler_is_given_the_same_function(algebra, training):
-    """Written otherwise, and with gradients of its own: see `_Products` and `_Affine`."""
+def assert_compiled_alike(algebra, training=True, backend="aot_eager", device="cpu"):
     torch._dynamo.reset()
-    layer = an.nn.Whitening2d(3 * algebra.dim, algebra=algebra, dtype=torch.float64)
-    layer(torch.randn(8, 3 * algebra.dim, 5, 5, dtype=torch.float64))
+    factory = {"dtype": torch.float64, "device": device}
+    layer = an.nn.Whitening2d(3 * algebra.dim, algebra=algebra, **factory)
+    layer(torch.randn(8, 3 * algebra.dim, 5, 5, **factory))
     nn.init.normal_(layer.weight)
     nn.init.normal_(layer.bias)
     layer.train(training)
     twin = copy.deepcopy(layer)
-    x = (3 + torch.randn(8, 3 * algebra.dim, 5, 5, dtype=torch.float64)).requires_grad_()
-    weights = torch.randn(x.shape, dtype=torch.float64)
+    x = (3 + torch.randn(8, 3 * algebra.dim, 5, 5, **factory)).requires_grad_()
+    weights = torch.randn(x.shape, **factory)
     found = []
-    for run, module in ((torch.compile(layer, fullgraph=True, backend="aot_eager"), layer), (twin, twin)):
+    for run, module in ((torch.compile(layer, fullgraph=True, backend=backend), layer), (twin, twin)):
         y = run(x)
         found.append([y, *torch.autograd.grad((y * weights).sum(), [x, *module.parameters()]), *module.buffers()])
     for one, two in zip(*found, strict=True):
         torch.testing.assert_close(one, two)
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("algebra", [R, C, H, M2R, M4R], ids=str)
+def test_a_compiler_is_given_the_same_function(algebra, training):
+    """Written otherwise, and with gradients of its own: see `_Products` and `_Affine`."""
+    assert_compiled_alike(algebra, training)
+
+
+def test_compiled_gradients_have_the_memory_format_of_the_image():
+    """Or the convolution before would copy them."""
+    torch._dynamo.reset()
+    layer = an.nn.Whitening2d(8, algebra=H)
+    x = torch.randn(3, 8, 5, 4).contiguous(memory_format=torch.channels_last)
+    grads = []
+    before = x.requires_grad_() * 1  # not a leaf: autograd would give a leaf its own format
+    before.register_hook(grads.append)
+    torch.compile(layer, backend="aot_eager")(before).square().sum().backward()
+    assert grads[0].is_contiguous(memory_format=torch.channels_last)
+
+
+def test_torch_func_sees_through_whitening():
+    layer = an.nn.Whitening2d(2 * H.dim, algebra=H, track_running_stats=False, dtype=torch.float64)
+    x = torch.randn(5, 2 * H.dim, 3, 3, dtype=torch.float64)
+    whole = torch.func.grad(lambda x: layer(x).square().sum())(x)
+    torch.testing.assert_close(whole, *torch.autograd.grad(layer(x.requires_grad_()).square().sum(), [x]))
+
+
+# On a GPU: its kernel, in Triton's interpreter -----------------------------------------------------------------------
+
+
+needs_triton = pytest.mark.skipif(find_spec("triton") is None, reason="triton is not here")
+
+#: batch, components, tuples, height, width.
+over_sums = pytest.mark.parametrize(
+    "shape", [(3, 4, 8, 5, 5), (70, 2, 16, 9, 8), (2, 3, 40, 3, 1), (300, 4, 1, 1, 1), (1, 1, 5, 2, 2), (0, 4, 8, 5, 5)]
+)
+
+
+def assert_sums_of_products(shape, device="cpu"):
+    from algebranets.nn.kernels import sums_of_products
+
+    batch, dim, channels, *size = shape
+    for dtype in (torch.float32, torch.float64, torch.bfloat16):
+        exact = torch.promote_types(dtype, torch.float32)
+        scale = 1 + torch.rand(channels, dtype=exact, device=device)
+        centre = torch.randn(dim, channels, dtype=exact, device=device)
+        for memory_format in (torch.contiguous_format, torch.channels_last):
+            left, x = (
+                torch.randn(batch, dim * channels, *size, device=device)
+                .to(dtype)
+                .contiguous(memory_format=memory_format)
+                for _ in range(2)
+            )
+            planes = (batch, dim, channels, prod(size))
+            t = x.to(exact).reshape(planes) / scale[:, None] - centre[:, :, None]
+            for one, given in ((left.to(exact).reshape(planes), left), (t, None)):
+                expected = torch.einsum("nicp,njcp->cij", one, t)
+                torch.testing.assert_close(sums_of_products(given, x, scale, centre), expected, rtol=1e-4, atol=1e-3)
+
+
+@needs_triton
+@over_sums
+def test_the_kernel_sums_products_of_components(shape):
+    assert_sums_of_products(shape)
+
+
+@needs_triton
+@pytest.mark.parametrize("algebra", [C, H], ids=str)
+def test_a_compiled_layer_with_the_kernel_is_the_same_function(algebra, monkeypatch):
+    monkeypatch.setattr(whitening, "_sums", whitening._sums_on_gpu)
+    assert_compiled_alike(algebra)
+
+
+@needs_triton
+def test_nothing_in_float32_is_kept_for_the_backward_of_a_compiled_layer(monkeypatch):
+    """Such as the input, centred: the compiler would rather keep than compute it again."""
+    torch._dynamo.reset()
+    monkeypatch.setattr(whitening, "_sums", whitening._sums_on_gpu)
+    block = nn.Sequential(an.nn.Whitening2d(8, algebra=H), nn.ReLU(), nn.Conv2d(8, 8, 1)).bfloat16()
+    x = torch.randn(20, 8, 4, 4, dtype=torch.bfloat16).contiguous(memory_format=torch.channels_last).requires_grad_()
+    kept = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda tensor: kept.append(tensor) or tensor, lambda tensor: tensor):
+        torch.compile(block, backend="inductor")(x)
+    assert {tensor.dtype for tensor in kept if tensor.numel() >= x.numel()} == {torch.bfloat16}
 
 
 # Whatever it is fed --------------------------------------------------------------------------------------------------

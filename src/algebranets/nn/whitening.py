@@ -26,15 +26,22 @@ LARGE = 2.0**32
 FEW = 4
 
 
+class Centred(NamedTuple):
+    """Tuples of images, divided by ``scale``, less ``centre``; and the images, to compute them from again."""
+
+    values: Float[Tensor, "batch comp chan place"]
+    images: Float[Tensor, "batch feat *size"]
+    scale: Float[Tensor, " chan"]
+    #: The mean. In a compiled graph no gradient goes through it: that of the covariance has none there, and that of the
+    #: output goes through centre - mean, which saves a pass over the batch.
+    centre: Float[Tensor, "comp chan"]
+
+
 class Statistics(NamedTuple):
-    """Mean and covariance of tuples that were divided by ``scale`` first."""
+    """Mean and covariance of tuples that were divided by a scale first."""
 
     mean: Float[Tensor, "comp chan"]
-    #: The mean again. In a compiled graph no gradient goes through it: that of the covariance has none there, and that
-    #: of the output goes through centre - mean, which saves a pass over the batch.
-    centre: Float[Tensor, "comp chan"]
     covariance: Float[Tensor, "chan comp comp"]
-    scale: Float[Tensor, " chan"]
     #: What is added to each variance.
     eps: Float[Tensor, " chan"]
 
@@ -108,50 +115,49 @@ class _Whitening(nn.Module):
             return self._forward(x)
 
     def _forward(self, x: Tensor) -> Tensor:
-        dim = self.algebra.dim
-        t = x.to(_at_least_float32(x.dtype)).reshape(x.shape[0], dim, x.shape[1] // dim, prod(x.shape[2:]))
-        if self.training or self.running_mean is None:
-            t, stats = self._batch_statistics(t)
-        else:
-            stats = self._running_statistics(t)
-            t = t / stats.scale[:, None] - stats.centre[:, :, None]
-        scale = torch.eye(dim, dtype=t.dtype, device=t.device).expand_as(stats.covariance)
+        measure = self._of_batch if self.training or self.running_mean is None else self._of_running
+        t, stats = measure(x)
+        dtype = t.values.dtype
+        scale = torch.eye(self.algebra.dim, dtype=dtype, device=x.device).expand_as(stats.covariance)
         if self.weight is not None:
-            scale = self.weight.to(t.dtype)
+            scale = self.weight.to(dtype)
         matrix = divided(scale, cholesky(stats.covariance, stats.eps))
-        offset = (matrix * (stats.centre - stats.mean).mT[:, None]).sum(2).mT
+        offset = (matrix * (t.centre - stats.mean).mT[:, None]).sum(2).mT
         if self.bias is not None:
-            offset = offset + self.bias.to(t.dtype).unflatten(0, (dim, -1))
-        return product.in_format_of(x, affine(matrix, offset, t).to(x.dtype).reshape(x.shape))
+            offset = offset + self.bias.to(dtype).unflatten(0, (self.algebra.dim, -1))
+        return affine(matrix, offset, t)
 
-    def _batch_statistics(self, t: Float[Tensor, "batch comp chan place"]) -> tuple[Tensor, Statistics]:
-        """The batch, scaled and centred, and its statistics, over all ranks; keeps the running ones up to date."""
+    def _of_batch(self, x: Float[Tensor, "batch feat *size"]) -> tuple[Centred, Statistics]:
+        """The batch, centred, and its statistics, over all ranks; keeps the running ones up to date."""
         share = self.sync and dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
         add: Callable[[Tensor], Tensor] = _sum_over_ranks if share else lambda total: total
+        t = _planes(x, self.algebra.dim)
         largest = t.detach().abs().amax((0, 3)).amax(0) if t.numel() else t.new_zeros(t.shape[2])
         if share:
             dist.all_reduce(largest, op=dist.ReduceOp.MAX)
         scale = torch.where(largest > LARGE, largest, 1)
         count = add(t.new_tensor(float(t.shape[0] * t.shape[3]))).clamp(min=1)
         mean = add((t / count).sum((0, 3))) / scale
-        centre = mean.detach() if _fuses(t) else mean
-        t = t / scale[:, None] - centre[:, :, None]
-        covariance = add(products(t)) / count
+        centred = centred_by(x, scale, mean.detach() if _fuses(self.algebra.dim) else mean)
+        covariance = add(products(centred)) / count
         # Variance below the rounding of the numbers themselves is none.
         noise = (4 * torch.finfo(t.dtype).eps * largest / scale).square()
         if self.running_mean is not None:
             self._update(mean.detach(), covariance.detach(), scale, count.detach())
-        return t, Statistics(mean, centre, covariance, scale, self.eps / scale.square() + noise)
+        return centred, Statistics(mean, covariance, self.eps / scale.square() + noise)
 
-    def _running_statistics(self, t: Tensor) -> Statistics:
+    def _of_running(self, x: Float[Tensor, "batch feat *size"]) -> tuple[Centred, Statistics]:
+        """The batch, centred by the running statistics, and these."""
         assert self.running_mean is not None
         assert self.running_covariance is not None
-        covariance = self.running_covariance.to(t.dtype)
+        dtype = _at_least_float32(x.dtype)
+        covariance = self.running_covariance.to(dtype)
         largest = covariance.diagonal(dim1=1, dim2=2).amax(1).sqrt()
         scale = torch.where(largest > LARGE, largest, 1)
-        mean = self.running_mean.to(t.dtype).unflatten(0, (self.algebra.dim, -1)) / scale
+        mean = self.running_mean.to(dtype).unflatten(0, (self.algebra.dim, -1)) / scale
         covariance = covariance / scale[:, None, None] / scale[:, None, None]
-        return Statistics(mean, mean, covariance, scale, self.eps / scale.square() + torch.finfo(t.dtype).tiny)
+        eps = self.eps / scale.square() + torch.finfo(dtype).tiny
+        return centred_by(x, scale, mean), Statistics(mean, covariance, eps)
 
     @torch.no_grad()
     def _update(self, mean: Tensor, covariance: Tensor, scale: Tensor, count: Tensor) -> None:
@@ -247,20 +253,41 @@ def divided(matrix: Float[Tensor, "chan row comp"], lower: list[Tensor]) -> Floa
     return torch.stack(columns, 2)
 
 
-def products(t: Float[Tensor, "batch comp chan place"]) -> Float[Tensor, "chan comp comp"]:
+def centred_by(
+    x: Float[Tensor, "batch feat *size"], scale: Float[Tensor, " chan"], centre: Float[Tensor, "comp chan"]
+) -> Centred:
+    """The tuples of ``x`` over ``scale``, less ``centre``."""
+    return Centred(_centred(x, scale, centre), x, scale, centre)
+
+
+def products(t: Centred) -> Float[Tensor, "chan comp comp"]:
     """The products of each two components, summed over batch and places."""
-    return _Products.apply(t) if _fuses(t) else torch.einsum("nicp,njcp->cij", t, t)
+    if _fuses(len(t.centre)):
+        return _Products.apply(t.images, t.scale, t.centre)
+    return torch.einsum("nicp,njcp->cij", t.values, t.values)
 
 
 def affine(
-    matrix: Float[Tensor, "chan row comp"],
-    offset: Float[Tensor, "row chan"],
-    t: Float[Tensor, "batch comp chan place"],
-) -> Float[Tensor, "batch row chan place"]:
-    """Every tuple of ``t`` times the matrix of its channel, and the offset."""
-    if _fuses(t):
-        return _Affine.apply(matrix, offset, t)
-    return torch.einsum("cij,njcp->nicp", matrix, t) + offset[:, :, None]
+    matrix: Float[Tensor, "chan row comp"], offset: Float[Tensor, "row chan"], t: Centred
+) -> Float[Tensor, "batch feat *size"]:
+    """Every tuple of ``t`` times the matrix of its channel, and the offset, as images again."""
+    if _fuses(len(t.centre)):
+        return _Affine.apply(matrix, offset, t.images, t.scale, t.centre)
+    return _images(torch.einsum("cij,njcp->nicp", matrix, t.values) + offset[:, :, None], t.images)
+
+
+def _planes(x: Tensor, dim: int) -> Float[Tensor, "batch comp chan place"]:
+    """Images as they are computed with: by components, ``dim`` of them, in float32 or better."""
+    return x.to(_at_least_float32(x.dtype)).reshape(x.shape[0], dim, x.shape[1] // dim, prod(x.shape[2:]))
+
+
+def _images(t: Float[Tensor, "batch comp chan place"], x: Tensor) -> Tensor:
+    """`_planes`, backwards: with the shape, numbers and memory format of ``x``."""
+    return product.in_format_of(x, t.to(x.dtype).reshape(x.shape))
+
+
+def _centred(x: Tensor, scale: Tensor, centre: Tensor) -> Float[Tensor, "batch comp chan place"]:
+    return _planes(x, len(centre)) / scale[:, None] - centre[:, :, None]
 
 
 # The same for a compiler, which makes one pass over the batch of each of these, forward and backward ------------------
@@ -268,31 +295,31 @@ def affine(
 
 class _Products(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, t: Tensor) -> Tensor:
-        ctx.save_for_backward(t)
-        side = range(t.shape[1])
-        sums = {(i, j): (t[:, i] * t[:, j]).sum((0, 2)) for i in side for j in side if i >= j}
-        return torch.stack([torch.stack([sums[max(i, j), min(i, j)] for j in side], 1) for i in side], 1)
+    def forward(ctx: Any, x: Tensor, scale: Tensor, centre: Tensor) -> Tensor:
+        ctx.save_for_backward(x, scale, centre)
+        return _sums(None, x, scale, centre)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Tensor:
-        (t,) = ctx.saved_tensors
-        return _times(grad + grad.mT, t)
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        x, scale, centre = ctx.saved_tensors
+        # Centred, in other words than in forward: the same would be kept from there, a float32 for each number of x.
+        t = (_planes(x, len(centre)) - (centre * scale)[:, :, None]) / scale[:, None]
+        return _images(_times(grad + grad.mT, t) / scale[:, None], x), None, None
 
 
 class _Affine(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, matrix: Tensor, offset: Tensor, t: Tensor) -> Tensor:
-        ctx.save_for_backward(matrix, t)
-        return _times(matrix, t) + offset[:, :, None]
+    def forward(ctx: Any, matrix: Tensor, offset: Tensor, x: Tensor, scale: Tensor, centre: Tensor) -> Tensor:
+        ctx.save_for_backward(matrix, x, scale, centre)
+        return _images(_times(matrix, _centred(x, scale, centre)) + offset[:, :, None], x)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        matrix, t = ctx.saved_tensors
-        side = range(t.shape[1])
-        of_matrix = [torch.stack([(grad[:, i] * t[:, j]).sum((0, 2)) for j in side], 1) for i in side]
-        of_offset = [grad[:, i].sum((0, 2)) for i in side]
-        return torch.stack(of_matrix, 1), torch.stack(of_offset), _times(matrix.mT, grad)
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None]:
+        matrix, x, scale, centre = ctx.saved_tensors
+        grad = product.in_format_of(x, grad)
+        t = _planes(grad, len(centre))
+        of_images = _images(_times(matrix.mT, t) / scale[:, None], x)
+        return _sums(grad, x, scale, centre), t.sum((0, 3)), of_images, None, None
 
 
 def _times(matrix: Tensor, t: Tensor) -> Tensor:
@@ -300,9 +327,35 @@ def _times(matrix: Tensor, t: Tensor) -> Tensor:
     return (matrix.permute(1, 2, 0)[:, :, :, None] * t[:, None]).sum(2)
 
 
-def _fuses(t: Tensor) -> bool:
-    """Whether there is a compiler that makes one pass of sums of products; a matrix product would want ``t`` copied."""
-    return torch.compiler.is_compiling() and t.shape[1] <= FEW
+def _sums(left: Tensor | None, x: Tensor, scale: Tensor, centre: Tensor) -> Tensor:
+    """Products of each component of ``left`` (None: of the centred tuples) and each of the centred tuples, summed."""
+    if x.is_cuda:  # where inductor's kernel for what is below is slow
+        return _sums_on_gpu(left, x, scale, centre)
+    t = _centred(x, scale, centre)
+    left = t if left is None else _planes(left, len(centre))
+    return (left[:, :, None] * t[:, None]).sum((0, 4)).permute(2, 0, 1)
+
+
+@torch.library.custom_op(
+    "algebranets::sums_of_products",
+    mutates_args=(),
+    schema="(Tensor? left, Tensor x, Tensor scale, Tensor centre) -> Tensor",
+)
+def _sums_on_gpu(left: Tensor | None, x: Tensor, scale: Tensor, centre: Tensor) -> Tensor:
+    from algebranets.nn import kernels  # needs triton
+
+    return kernels.sums_of_products(left, x, scale, centre)
+
+
+@_sums_on_gpu.register_fake
+def _(_left: Tensor | None, _x: Tensor, _scale: Tensor, centre: Tensor) -> Tensor:
+    dim, channels = centre.shape
+    return centre.new_empty(channels, dim, dim)
+
+
+def _fuses(dim: int) -> bool:
+    """Whether there is a compiler that makes one pass of sums of products; a matrix product would want a copy."""
+    return torch.compiler.is_compiling() and dim <= FEW
 
 
 def _sum_over_ranks(total: Tensor) -> Tensor:

@@ -25,6 +25,8 @@ from algebranets.train.folder import RunFolder, save_checkpoint
 PRECISIONS = {"32": "32-true", "bf16": "bf16-mixed", "16": "16-mixed"}
 STRATEGIES = ("auto", "ddp", "fsdp")
 LOGGERS = {"tensorboard": TensorBoardLogger, "csv": CSVLogger}
+#: Of how much inductor makes one kernel: by its own 8 reads and 30 operations whitening takes passes it does not need.
+COMPILING = {"realize_acc_reads_threshold": 64, "realize_opcount_threshold": 200}
 
 
 @dataclass(frozen=True)
@@ -131,14 +133,14 @@ def make_trainer(
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Lightning says nothing but errors: what it would tell is in the run's folder. Nor does torch of our graphs."""
+    """Lightning says nothing but errors: what it would tell is in the run's folder. Nor does torch of compiling."""
     talkers = [logging.getLogger(name) for name in ("lightning.pytorch", "lightning.fabric")]
     levels = [talker.level for talker in talkers]
     for talker in talkers:
         talker.setLevel(logging.ERROR)
     try:
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", module="lightning")
+            warnings.filterwarnings("ignore", module=r"lightning|torch\._inductor")
             # `capture` records on a stream of its own, which gradients are then waited for: as it should be.
             warnings.filterwarnings("ignore", message="The AccumulateGrad node's stream does not match")
             yield
@@ -170,9 +172,10 @@ def blocks(model: nn.Module) -> Iterator[nn.Module]:
 def compile_blocks(model: nn.Module, backend: str = "inductor") -> None:
     """torch.compile block by block, in place: equal blocks share one graph, so that deep models start in seconds."""
     torch._dynamo.config.recompile_limit = max(64, torch._dynamo.config.recompile_limit)  # one graph a kind of block
+    options = COMPILING if backend == "inductor" else None
     repeated = set(blocks(model))
     for part in [*repeated, *_around(model, repeated)] if repeated else [model]:
-        part.compile(dynamic=False, backend=backend)
+        part.compile(dynamic=False, backend=backend, options=options)
 
 
 def _around(module: nn.Module, repeated: set[nn.Module]) -> Iterator[nn.Module]:
