@@ -13,7 +13,8 @@ def result(value, algebra="R", seed=0, recipe="cifar10", width=1.0, metric="accu
     model = {"name": "cifar_resnet", "norm": "batch", "num_layers": 24, "d_model": 512, "num_heads": 4, "ff_size": 1536}
     model |= {key.removeprefix("model."): new for key, new in changes.items() if key.startswith("model.")}
     curve = [
-        {"step": 10.0 * n, "epoch": float(n), "train_loss": 2.0 / n, metric: value * (1 - 0.1 / n)} for n in range(1, 6)
+        {"step": 10.0 * n, "epoch": float(n), "seconds": 20.0 * n, "train_loss": 2.0 / n, metric: value * (1 - 0.1 / n)}
+        for n in range(1, 6)
     ]
     made = Result(
         recipe=recipe, algebra=algebra, width=width, seed=seed, changes=changes, metric=metric, value=value,

@@ -38,7 +38,7 @@ def finished(tmp_path_factory):
 def test_train_says_what_came_out_and_where(finished):
     folder, result = finished
     outcome = RunFolder(folder).finished()
-    assert f"digits M2R x0.25, batch_size 20, evaluations 2, steps 4: accuracy {outcome.value:.4g}" in text(result)
+    assert f"digits M2R x0.25, batch size 20, evaluations 2, steps 4: accuracy {outcome.value:.4g}" in text(result)
     assert "4/4" in result.output
     assert str(folder) in result.output.replace("\n", "")
     assert "lightning" not in result.output.lower()

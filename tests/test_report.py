@@ -147,7 +147,26 @@ def test_ablations_stand_beside_the_same_network_and_the_papers_claim():
     assert "worse than −10 %" in sheet["M2R, activation determinant-gate"]["the paper says"]
     assert "74.1 ± 0.15 against 74.0 ± 0.14" in sheet["H, init polar"]["the paper says"]
     assert sheet["H, norm whitening"]["the paper says"].startswith("+0.7 in its table; batch norm trains 1.9x faster")
-    assert sheet["H, norm whitening"]["training time"] == "1.00x"
+    assert sheet["H, norm whitening"]["time of a step"] == "1.00x"
+
+
+def test_times_of_steps_are_compared_without_the_start():
+    """One run took longer to compile, the other takes longer for a step."""
+    usual = {"epochs": 10.0, "evaluations": 2.0}
+    changed = {**usual, "model.norm": "whitening"}
+    runs = [
+        result(80.0, "C", changes=changes, curve=[{"step": 500.0, "seconds": start}, {"step": 1000.0, "seconds": end}])
+        for changes, start, end in ((usual, 40.0, 45.0), (changed, 20.0, 29.0))
+    ]
+    study = one([result(94.0, "C"), *runs])
+    assert [group.first for group in study.rows] == [result(94.0, "C")]
+    sheet = cells(tables.ablations_sheet(study))
+    assert {name: row["time of a step"] for name, row in sheet.items()} == {
+        "C, epochs 10, evaluations 2, norm whitening": "1.80x"
+    }
+    short = replace(runs[0], curve=runs[0].curve[:1])
+    ((_, row),) = cells(tables.ablations_sheet(one([short, runs[1]]))).items()
+    assert row["time of a step"] == numbers.NONE
 
 
 def test_a_variant_that_was_trained_shorter_is_compared_with_the_network_trained_as_long():

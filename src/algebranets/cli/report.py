@@ -22,6 +22,7 @@ _BREAKS = {
     "difference": "differ-\nence",
     "training time": "time",
     "without the change": "without\nthe change",
+    "time of a step": "time of\na step",
     ", ": ",\n",
 }
 

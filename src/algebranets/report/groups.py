@@ -14,8 +14,9 @@ from algebranets.algebra import CATALOGUE, R
 from algebranets.report.published import ROW_SETTINGS, SIZES, Printed, printed
 from algebranets.train.results import METRICS, Result, label
 
-#: What a variant and the network it is compared with have in common: their size, and how long they were trained.
-KEPT = SIZES | {"epochs", "steps"}
+#: What a variant and the network it is compared with have in common: their size, how long they were trained, and how
+#: often that was interrupted.
+KEPT = SIZES | {"epochs", "steps", "evaluations"}
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,13 @@ class Group:
     def seconds(self) -> float:
         """Mean training time."""
         return fmean(result.seconds for result in self.results)
+
+    @property
+    def pace(self) -> float | None:
+        """Mean time of a step behind the first evaluation, so that starting and compiling do not count."""
+        ends = [(result.curve[0], result.curve[-1]) for result in self.results if len(result.curve) > 1]
+        paces = [(b["seconds"] - a["seconds"]) / (b["step"] - a["step"]) for a, b in ends]
+        return fmean(paces) if paces else None
 
     @property
     def settings_differ(self) -> bool:

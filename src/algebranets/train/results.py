@@ -69,13 +69,13 @@ class Result:
 def label(algebra: str, width: float, changes: Mapping[str, Any]) -> str:
     """A run's name beside others of its recipe; of paths, only what they lead to.
 
-    >>> label("M2R", 0.5, {"model.norm": "whitening", "epochs": 60.0})
-    'M2R x0.5, epochs 60, norm whitening'
+    >>> label("M2R", 0.5, {"model.norm": "whitening", "label_smoothing": 0.0})
+    'M2R x0.5, label smoothing 0, norm whitening'
     >>> label("R", 1, {"data.name": "/home/me/my.txt"})
     'R, name my.txt'
     """
     times = "" if width == 1 else f" x{width:g}"
-    words = (f", {key.rpartition('.')[2]} {_shown(value)}" for key, value in sorted(changes.items()))
+    words = (f", {key.rpartition('.')[2].replace('_', ' ')} {_shown(value)}" for key, value in sorted(changes.items()))
     return algebra + times + "".join(words)
 
 
