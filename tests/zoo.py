@@ -25,7 +25,7 @@ class Example:
 
     @property
     def label(self) -> str:
-        return "-".join([self.name, *(f"{k}={v}" for k, v in self.options.items())])
+        return "-".join([self.name, *(f"{k}={getattr(v, '__name__', v)}" for k, v in self.options.items())])
 
     def make(self, algebra: Algebra, **factory: Any) -> nn.Module:
         sizes = (size * algebra.dim for size in self.sizes)
