@@ -106,9 +106,10 @@ def test_cholesky_is_torchs_where_that_exists():
     half = torch.randn(3, 5, 7, dtype=torch.float64)
     matrix, eps = half @ half.mT, torch.full((3,), 1e-3, dtype=torch.float64)
     lower = torch.linalg.cholesky(matrix + 1e-3 * torch.eye(5).double())
-    for j, column in enumerate(cholesky(matrix, eps)):
-        torch.testing.assert_close(column, lower[:, j:, j])
-    back = divided(matrix, cholesky(matrix, eps)) @ lower
+    columns = cholesky(matrix.permute(1, 2, 0), eps)
+    for j, column in enumerate(columns):
+        torch.testing.assert_close(column, lower[:, j:, j].mT)
+    back = divided(matrix.permute(1, 2, 0), columns).permute(2, 0, 1) @ lower
     torch.testing.assert_close(back, matrix)
 
 
@@ -188,9 +189,9 @@ def assert_sums_of_products(shape, device="cpu"):
                 for _ in range(2)
             )
             planes = (batch, dim, channels, prod(size))
-            t = x.to(exact).reshape(planes) / scale[:, None] - centre[:, :, None]
+            t = x.to(exact).reshape(planes) * scale[:, None] - centre[:, :, None]
             for one, given in ((left.to(exact).reshape(planes), left), (t, None)):
-                expected = torch.einsum("nicp,njcp->cij", one, t)
+                expected = torch.einsum("nicp,njcp->ijc", one, t)
                 close = {} if dtype == torch.float64 else {"rtol": 1e-4, "atol": 1e-3}
                 torch.testing.assert_close(sums_of_products(given, x, scale, centre), expected, **close)
 

@@ -19,8 +19,8 @@ def sums_of_products(
     x: Float[Tensor, "batch feat *size"],
     scale: Float[Tensor, " chan"],
     centre: Float[Tensor, "comp chan"],
-) -> Float[Tensor, "chan comp comp"]:
-    """The products of each component of ``left`` and each of ``x / scale - centre``, summed over batch and places.
+) -> Float[Tensor, "comp comp chan"]:
+    """The products of each component of ``left`` and each of ``x * scale - centre``, summed over batch and places.
 
     Without ``left``, both are components of the latter. Sums are in ``centre``'s precision. Images are read as they lie
     in memory: best as channels_last.
@@ -33,7 +33,7 @@ def sums_of_products(
     height = max(1, TILE // (width * depth))
     across = triton.cdiv(channels, width)
     parts = max(1, min(triton.cdiv(rows, height), PROGRAMS // (across * dim)))
-    sums = centre.new_empty(parts, channels, dim, dim)
+    sums = centre.new_empty(parts, dim, dim, channels)
     with torch.cuda.device_of(x):
         _sums_of_products[parts, across, dim](
             first, *first.stride(), second, *second.stride(), scale.contiguous(), centre.contiguous(), sums,
@@ -55,7 +55,7 @@ def _sums_of_products(
     j = tl.arange(0, depth)[None, :, None]
     chan = tl.program_id(1) * width + tl.arange(0, width)[None, None, :]
     is_chan, is_comp = chan < channels, j < dim
-    size = tl.load(scale + chan, mask=is_chan, other=1)
+    factor = tl.load(scale + chan, mask=is_chan, other=1)
     mean = tl.load(centre + j * channels + chan, mask=is_comp & is_chan, other=0)
     left_mean = tl.load(centre + i * channels + chan, mask=is_chan, other=0)
     total = tl.zeros([height, depth, width], dtype=sums.dtype.element_ty)
@@ -63,11 +63,11 @@ def _sums_of_products(
         at = start + row
         is_row, n, place = at < rows, (at // places).to(tl.int64), at % places
         here = n * x_batch + place * x_place + j * x_comp + chan * x_chan
-        t = tl.load(x + here, mask=is_row & is_comp & is_chan, other=0).to(total.dtype) / size - mean
+        t = tl.load(x + here, mask=is_row & is_comp & is_chan, other=0).to(total.dtype) * factor - mean
         here = n * left_batch + place * left_place + i * left_comp + chan * left_chan
         s = tl.load(left + here, mask=is_row & is_chan, other=0).to(total.dtype)
         if is_left_centred:
-            s = tl.where(is_row, s / size - left_mean, 0)
+            s = tl.where(is_row, s * factor - left_mean, 0)
         total += s * t
-    into = ((part * channels + chan) * dim + i) * dim + j
+    into = ((part * dim + i) * dim + j) * channels + chan
     tl.store(sums + into, tl.sum(total, 0)[None], mask=is_comp & is_chan)

@@ -27,7 +27,7 @@ FEW = 4
 
 
 class Centred(NamedTuple):
-    """Tuples of images, divided by ``scale``, less ``centre``; and the images, to compute them from again."""
+    """Tuples of images, times ``scale``, less ``centre``; and the images, to compute them from again."""
 
     values: Float[Tensor, "batch comp chan place"]
     images: Float[Tensor, "batch feat *size"]
@@ -38,10 +38,10 @@ class Centred(NamedTuple):
 
 
 class Statistics(NamedTuple):
-    """Mean and covariance of tuples that were divided by a scale first."""
+    """Mean and covariance of tuples that were scaled first."""
 
     mean: Float[Tensor, "comp chan"]
-    covariance: Float[Tensor, "chan comp comp"]
+    covariance: Float[Tensor, "comp comp chan"]
     #: What is added to each variance.
     eps: Float[Tensor, " chan"]
 
@@ -118,11 +118,11 @@ class _Whitening(nn.Module):
         measure = self._of_batch if self.training or self.running_mean is None else self._of_running
         t, stats = measure(x)
         dtype = t.values.dtype
-        scale = torch.eye(self.algebra.dim, dtype=dtype, device=x.device).expand_as(stats.covariance)
+        weight = torch.eye(self.algebra.dim, dtype=dtype, device=x.device)[:, :, None].expand_as(stats.covariance)
         if self.weight is not None:
-            scale = self.weight.to(dtype)
-        matrix = divided(scale, cholesky(stats.covariance, stats.eps))
-        offset = (matrix * (t.centre - stats.mean).mT[:, None]).sum(2).mT
+            weight = self.weight.to(dtype).permute(1, 2, 0)
+        matrix = divided(weight, cholesky(stats.covariance, stats.eps))
+        offset = (matrix * (t.centre - stats.mean)).sum(1)
         if self.bias is not None:
             offset = offset + self.bias.to(dtype).unflatten(0, (self.algebra.dim, -1))
         return affine(matrix, offset, t)
@@ -135,28 +135,28 @@ class _Whitening(nn.Module):
         largest = t.detach().abs().amax((0, 3)).amax(0) if t.numel() else t.new_zeros(t.shape[2])
         if share:
             dist.all_reduce(largest, op=dist.ReduceOp.MAX)
-        scale = torch.where(largest > LARGE, largest, 1)
+        scale = _scale(largest)
         count = add(t.new_tensor(float(t.shape[0] * t.shape[3]))).clamp(min=1)
-        mean = add((t / count).sum((0, 3))) / scale
+        mean = add((t / count).sum((0, 3))) * scale
         centred = centred_by(x, scale, mean.detach() if _fuses(self.algebra.dim) else mean)
         covariance = add(products(centred)) / count
         # Variance below the rounding of the numbers themselves is none.
-        noise = (4 * torch.finfo(t.dtype).eps * largest / scale).square()
+        noise = (4 * torch.finfo(t.dtype).eps * largest * scale).square()
         if self.running_mean is not None:
             self._update(mean.detach(), covariance.detach(), scale, count.detach())
-        return centred, Statistics(mean, covariance, self.eps / scale.square() + noise)
+        return centred, Statistics(mean, covariance, self.eps * scale.square() + noise)
 
     def _of_running(self, x: Float[Tensor, "batch feat *size"]) -> tuple[Centred, Statistics]:
         """The batch, centred by the running statistics, and these."""
         assert self.running_mean is not None
         assert self.running_covariance is not None
         dtype = _at_least_float32(x.dtype)
-        covariance = self.running_covariance.to(dtype)
-        largest = covariance.diagonal(dim1=1, dim2=2).amax(1).sqrt()
-        scale = torch.where(largest > LARGE, largest, 1)
-        mean = self.running_mean.to(dtype).unflatten(0, (self.algebra.dim, -1)) / scale
-        covariance = covariance / scale[:, None, None] / scale[:, None, None]
-        eps = self.eps / scale.square() + torch.finfo(dtype).tiny
+        covariance = self.running_covariance.to(dtype).permute(1, 2, 0)
+        largest = covariance.diagonal().amax(1).sqrt()
+        scale = _scale(largest)
+        mean = self.running_mean.to(dtype).unflatten(0, (self.algebra.dim, -1)) * scale
+        covariance = covariance * scale * scale
+        eps = self.eps * scale.square() + torch.finfo(dtype).tiny
         return centred_by(x, scale, mean), Statistics(mean, covariance, eps)
 
     @torch.no_grad()
@@ -170,10 +170,10 @@ class _Whitening(nn.Module):
         kept = self.running_covariance.dtype
         unbiased = covariance.to(kept) * (count / (count - 1).clamp(min=1)).to(kept)
         # Where a number cannot hold the covariance, all of a tuple's shrinks alike, so that it stays a covariance.
-        variance = unbiased.diagonal(dim1=1, dim2=2).amax(1).clamp(min=torch.finfo(kept).tiny)
-        size = torch.minimum(scale.to(kept), (torch.finfo(kept).max / 4) ** 0.5 / variance.sqrt())[:, None, None]
-        self.running_mean.lerp_((mean.to(kept) * scale.to(kept)).flatten(), share)
-        self.running_covariance.lerp_(unbiased * size * size, share)
+        variance = unbiased.diagonal().amax(1).clamp(min=torch.finfo(kept).tiny)
+        size = torch.minimum(1 / scale.to(kept), (torch.finfo(kept).max / 4) ** 0.5 / variance.sqrt())
+        self.running_mean.lerp_((mean.to(kept) / scale.to(kept)).flatten(), share)
+        self.running_covariance.lerp_((unbiased * size * size).permute(2, 0, 1), share)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> _Whitening:
         """Move as every module does, but keep the statistics in float32 or better when weights become half."""
@@ -218,62 +218,68 @@ class Whitening3d(_Whitening):
     num_dims = (5,)
 
 
-def cholesky(covariance: Float[Tensor, "chan comp comp"], eps: Float[Tensor, " chan"]) -> list[Tensor]:
+def cholesky(covariance: Float[Tensor, "comp comp chan"], eps: Float[Tensor, " chan"]) -> list[Tensor]:
     """The lower triangle L with L L^T = covariance + eps, finite and invertible whatever was rounded before.
 
     Row i of L splits the variance of component i into what it shares with each component before it and a rest, its
     pivot. Shares are held to what the component still has, less a floor of its own rounding, so no pivot vanishes.
-    Its columns are given from the diagonal on, (tuples, A - j): entries above are none.
+    Its columns are given from the diagonal on, (A - j, tuples): entries above are none.
     """
-    dim = covariance.shape[1]
-    variance = covariance.diagonal(dim1=1, dim2=2) + eps[:, None]
+    dim = len(covariance)
+    variance = covariance.diagonal().mT + eps
     floor = (8 * dim * torch.finfo(covariance.dtype).eps * variance).detach()
     left = variance
     columns: list[Tensor] = []
     for j in range(dim):
-        shared = covariance[:, j + 1 :, j]
+        shared = covariance[j + 1 :, j]
         for k, column in enumerate(columns):
-            shared = shared - column[:, j + 1 - k :] * column[:, j - k, None]
-        pivot, left = left[:, :1].sqrt(), left[:, 1:]
-        most = (left.detach() - floor[:, j + 1 :]).clamp(min=0).sqrt()
+            shared = shared - column[j + 1 - k :] * column[j - k]
+        pivot, left = left[:1].sqrt(), left[1:]
+        most = (left.detach() - floor[j + 1 :]).clamp(min=0).sqrt()
         below = (shared / pivot).clamp(-most, most)
-        left = torch.maximum(left - below.square(), floor[:, j + 1 :])
-        columns.append(torch.cat([pivot, below], dim=1))
+        left = torch.maximum(left - below.square(), floor[j + 1 :])
+        columns.append(torch.cat([pivot, below]))
     return columns
 
 
-def divided(matrix: Float[Tensor, "chan row comp"], lower: list[Tensor]) -> Float[Tensor, "chan row comp"]:
+def divided(matrix: Float[Tensor, "row comp chan"], lower: list[Tensor]) -> Float[Tensor, "row comp chan"]:
     """``matrix`` times the inverse of a lower triangle, by substitution from its last column."""
     columns: list[Tensor] = []
     for j in reversed(range(len(lower))):
-        column = matrix[:, :, j]
+        column = matrix[:, j]
         for k, later in enumerate(columns):
-            column = column - later * lower[j][:, k + 1, None]
-        columns.insert(0, column / lower[j][:, :1])
-    return torch.stack(columns, 2)
+            column = column - later * lower[j][k + 1]
+        columns.insert(0, column / lower[j][0])
+    return torch.stack(columns, 1)
 
 
 def centred_by(
     x: Float[Tensor, "batch feat *size"], scale: Float[Tensor, " chan"], centre: Float[Tensor, "comp chan"]
 ) -> Centred:
-    """The tuples of ``x`` over ``scale``, less ``centre``."""
+    """The tuples of ``x`` times ``scale``, less ``centre``."""
     return Centred(_centred(x, scale, centre), x, scale, centre)
 
 
-def products(t: Centred) -> Float[Tensor, "chan comp comp"]:
+def products(t: Centred) -> Float[Tensor, "comp comp chan"]:
     """The products of each two components, summed over batch and places."""
     if _fuses(len(t.centre)):
         return _Products.apply(t.images, t.scale, t.centre)
-    return torch.einsum("nicp,njcp->cij", t.values, t.values)
+    return torch.einsum("nicp,njcp->ijc", t.values, t.values)
 
 
 def affine(
-    matrix: Float[Tensor, "chan row comp"], offset: Float[Tensor, "row chan"], t: Centred
+    matrix: Float[Tensor, "row comp chan"], offset: Float[Tensor, "row chan"], t: Centred
 ) -> Float[Tensor, "batch feat *size"]:
     """Every tuple of ``t`` times the matrix of its channel, and the offset, as images again."""
     if _fuses(len(t.centre)):
         return _Affine.apply(matrix, offset, t.images, t.scale, t.centre)
-    return _images(torch.einsum("cij,njcp->nicp", matrix, t.values) + offset[:, :, None], t.images)
+    return _images(torch.einsum("ijc,njcp->nicp", matrix, t.values) + offset[:, :, None], t.images)
+
+
+def _scale(largest: Float[Tensor, " chan"]) -> Float[Tensor, " chan"]:
+    """What numbers up to ``largest`` are multiplied by: mostly 1."""
+    most = 1 / torch.finfo(largest.dtype).tiny  # of which the inverse is a normal number
+    return 1 / torch.where(largest > LARGE, largest.clamp(max=most), 1)
 
 
 def _planes(x: Tensor, dim: int) -> Float[Tensor, "batch comp chan place"]:
@@ -287,7 +293,7 @@ def _images(t: Float[Tensor, "batch comp chan place"], x: Tensor) -> Tensor:
 
 
 def _centred(x: Tensor, scale: Tensor, centre: Tensor) -> Float[Tensor, "batch comp chan place"]:
-    return _planes(x, len(centre)) / scale[:, None] - centre[:, :, None]
+    return _planes(x, len(centre)) * scale[:, None] - centre[:, :, None]
 
 
 # The same for a compiler, which makes one pass over the batch of each of these, forward and backward ------------------
@@ -303,13 +309,14 @@ class _Products(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
         x, scale, centre = ctx.saved_tensors
         # Centred, in other words than in forward: the same would be kept from there, a float32 for each number of x.
-        t = (_planes(x, len(centre)) - (centre * scale)[:, :, None]) / scale[:, None]
-        return _images(_times(grad + grad.mT, t) / scale[:, None], x), None, None
+        t = (_planes(x, len(centre)) - (centre / scale)[:, :, None]) * scale[:, None]
+        return _images(_times(_stored(grad + grad.transpose(0, 1)), t) * scale[:, None], x), None, None
 
 
 class _Affine(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, matrix: Tensor, offset: Tensor, x: Tensor, scale: Tensor, centre: Tensor) -> Tensor:
+        matrix = _stored(matrix)
         ctx.save_for_backward(matrix, x, scale, centre)
         return _images(_times(matrix, _centred(x, scale, centre)) + offset[:, :, None], x)
 
@@ -318,13 +325,19 @@ class _Affine(torch.autograd.Function):
         matrix, x, scale, centre = ctx.saved_tensors
         grad = product.in_format_of(x, grad)
         t = _planes(grad, len(centre))
-        of_images = _images(_times(matrix.mT, t) / scale[:, None], x)
+        of_images = _images(_times(matrix.transpose(0, 1), t) * scale[:, None], x)
         return _sums(grad, x, scale, centre), t.sum((0, 3)), of_images, None, None
 
 
 def _times(matrix: Tensor, t: Tensor) -> Tensor:
     """Sums so short that a compiler writes them out."""
-    return (matrix.permute(1, 2, 0)[:, :, :, None] * t[:, None]).sum(2)
+    return (matrix[:, :, :, None] * t[:, None]).sum(2)
+
+
+def _stored(matrix: Tensor) -> Tensor:
+    """The same as a view of memory, or a compiler computes it, from what it comes of, for each place of an image."""
+    matrix = matrix.contiguous()
+    return matrix.as_strided(matrix.shape, matrix.stride())
 
 
 def _sums(left: Tensor | None, x: Tensor, scale: Tensor, centre: Tensor) -> Tensor:
@@ -333,7 +346,7 @@ def _sums(left: Tensor | None, x: Tensor, scale: Tensor, centre: Tensor) -> Tens
         return _sums_on_gpu(left, x, scale, centre)
     t = _centred(x, scale, centre)
     left = t if left is None else _planes(left, len(centre))
-    return (left[:, :, None] * t[:, None]).sum((0, 4)).permute(2, 0, 1)
+    return (left[:, :, None] * t[:, None]).sum((0, 4))
 
 
 @torch.library.custom_op(
@@ -350,7 +363,7 @@ def _sums_on_gpu(left: Tensor | None, x: Tensor, scale: Tensor, centre: Tensor) 
 @_sums_on_gpu.register_fake
 def _(_left: Tensor | None, _x: Tensor, _scale: Tensor, centre: Tensor) -> Tensor:
     dim, channels = centre.shape
-    return centre.new_empty(channels, dim, dim)
+    return centre.new_empty(dim, dim, channels)
 
 
 def _fuses(dim: int) -> bool:
