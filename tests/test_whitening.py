@@ -246,18 +246,33 @@ NASTY = {
     "1e-42, denormal": lambda a: 1e-42 * base(a),
     "1e+30": lambda a: 1e30 * base(a),
     "1e+37": lambda a: 1e37 * base(a),
+    "up to the largest number": lambda a: torch.finfo().max * nn.functional.normalize(base(a), torch.inf, 0),
     "1e-30 beside 1e+30": lambda a: base(a) * torch.tensor([1e-30, 1e30]).repeat(a.dim)[:, None, None],
     "one outlier": lambda a: base(a).index_fill(0, torch.tensor([0]), 1e30),
 }
 
 
+over_nasty = pytest.mark.parametrize("feed", NASTY.values(), ids=NASTY)
+
+
 @over_catalogue
-@pytest.mark.parametrize("feed", NASTY.values(), ids=NASTY)
+@over_nasty
 def test_no_input_breaks_it(algebra, feed):
     layer = an.nn.Whitening2d(2 * algebra.dim, algebra=algebra)
-    x = feed(algebra).clone().requires_grad_()
+    assert_unbroken(layer, layer, feed(algebra))
+
+
+@over_nasty
+def test_no_input_breaks_it_compiled(feed):
+    torch._dynamo.reset()
+    layer = an.nn.Whitening2d(2 * H.dim, algebra=H)
+    assert_unbroken(layer, torch.compile(layer, fullgraph=True, backend="aot_eager"), feed(H))
+
+
+def assert_unbroken(layer, run, x):
+    x = x.clone().requires_grad_()
     for _ in range(2):
-        y = layer(x)
+        y = run(x)
         assert torch.isfinite(y).all()
         assert y.abs().max().item() < 1e4 if y.numel() else True
         weights = torch.randn(y.shape)
@@ -265,7 +280,8 @@ def test_no_input_breaks_it(algebra, feed):
         assert all(torch.isfinite(g).all() for g in grads)
     assert torch.isfinite(layer.running_mean).all()
     assert torch.isfinite(layer.running_covariance).all()
-    y = layer.eval()(x)
+    layer.eval()
+    y = run(x)
     assert torch.isfinite(y).all()
     grads = torch.autograd.grad((y * weights).sum(), [x, *layer.parameters()])
     assert all(torch.isfinite(g).all() for g in grads)

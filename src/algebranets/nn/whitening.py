@@ -308,8 +308,8 @@ class _Products(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
         x, scale, centre = ctx.saved_tensors
-        # Centred, in other words than in forward: the same would be kept from there, a float32 for each number of x.
-        t = (_planes(x, len(centre)) - (centre / scale)[:, :, None]) * scale[:, None]
+        # Centred, but not in the words of forward: the same would be kept from there, a float32 for each number of x.
+        t = scale[:, None] * _planes(x, len(centre)) - centre[:, :, None]
         return _images(_times(_stored(grad + grad.transpose(0, 1)), t) * scale[:, None], x), None, None
 
 
