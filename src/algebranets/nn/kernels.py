@@ -10,8 +10,9 @@ import triton.language as tl
 from jaxtyping import Float
 from torch import Tensor
 
-#: Numbers a program holds at a time, and how many programs there are at most: enough to fill any GPU.
-TILE, PROGRAMS = 4096, 2048
+#: Numbers a program holds at a time, and how many programs there are at most: enough to fill a GPU, and no more, for
+#: what each of them has summed is summed in turn.
+TILE, PROGRAMS = 4096, 1024
 
 
 def sums_of_products(
@@ -37,7 +38,7 @@ def sums_of_products(
     with torch.cuda.device_of(x):
         _sums_of_products[parts, across, dim](
             first, *first.stride(), second, *second.stride(), scale.contiguous(), centre.contiguous(), sums,
-            rows, places, channels, dim, left is None, height, depth, width, num_warps=8,
+            rows, places, channels, dim, left is None, height, depth, width, num_warps=4,
         )  # fmt: skip
     return sums.sum(0)
 
