@@ -3,7 +3,7 @@
 import json
 import re
 import shutil
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from html.parser import HTMLParser
 
 import pytest
@@ -61,6 +61,23 @@ def test_pruned_networks_are_drawn_beside_the_dense_one():
     assert "sparsity, %" in figures.sparsity(only(runs))
 
 
+def test_learning_curves_of_an_ablation_stand_beside_the_network_it_is_compared_with(tmp_path):
+    page.write([*cifar_results(), result(94.2, "M2R", changes={"epochs": 300.0, "model.lift": "copy"})], tmp_path)
+    drawn = [path.read_text() for path in sorted(tmp_path.glob("*ablation-curves*"))]
+    rows = ["M2R", "M2R, activation determinant-gate", "M2R, activation mean-gate", "M2R, lift zeros"]
+    assert [re.search(r'aria-label="([^"]*)"', text)[1] for text in drawn] == [
+        f"top-1 accuracy by epoch: {', '.join(names)}." for names in (rows, ["H", "H, init polar"])
+    ]
+
+
+def test_two_points_are_no_learning_curve(tmp_path):
+    run = result(94.0)
+    for length in (3, 2):
+        page.write([replace(run, curve=run.curve[:length])], tmp_path / str(length))
+    assert len(list(tmp_path.glob("3/*-curves*.svg"))) == 2
+    assert not list(tmp_path.glob("2/*-curves*.svg"))
+
+
 # The page -------------------------------------------------------------------------------------------------------------
 
 
@@ -86,7 +103,9 @@ class Outline(HTMLParser):
 @pytest.fixture(scope="module")
 def written(tmp_path_factory):
     folder = tmp_path_factory.mktemp("report")
-    runs = [*cifar_results(), result(1.3, recipe="gru", metric="bpc", changes={"model.hidden_size": 1024})]
+    changes = {"model.activation": "determinant-gate", "label_smoothing": 0.1, "optimizer.weight_decay": 0.0005}
+    runs = [*cifar_results(), *(result(93.0, "M2R", seed, changes=changes) for seed in range(3))]
+    runs += [result(1.3, recipe="gru", metric="bpc", changes={"model.hidden_size": 1024})]
     assert page.write(runs, folder) == folder / "report.html"
     return folder
 
@@ -221,6 +240,10 @@ def test_a_browser_shows_it_well_on_desk_and_phone_by_day_and_night(written, bro
             assert [url for url in requests if not url.startswith("data:")] == [address]
             root = "document.documentElement"
             assert opened.evaluate(f"{root}.scrollWidth <= {root}.clientWidth"), (width, scheme)
+            if width > 1000:  # where every table of the report fits, none need be scrolled
+                tables = opened.locator("section > .scroll")
+                assert tables.count() == 3
+                assert tables.evaluate_all("(found) => found.every((e) => e.scrollWidth <= e.clientWidth)")
             backgrounds[scheme] = opened.evaluate("getComputedStyle(document.body).backgroundColor")
             low = {name: ratio for name, ratio in opened.evaluate(CONTRASTS).items() if ratio < 4.5}
             assert low == {}, (width, scheme)

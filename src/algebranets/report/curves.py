@@ -17,14 +17,16 @@ from algebranets.train.results import Result
 
 #: What a curve calls it.
 LOSS = "train_loss"
+#: As few as these are no curve.
+_POINTS = 2
 #: Epoch or step: the value measured there.
 Curve = dict[float, float]
 
 
 def learning(study: Study, groups: Sequence[Group], quantity: str, name: str) -> str | None:
-    """``quantity`` as training went on: a thin line a seed, a bold one their mean. None where nothing was measured."""
+    """``quantity`` as training went on: a thin line a seed, a bold one their mean. None where there is no curve."""
     clock = _clock(run for group in groups for run in group.results)
-    drawn = [group for group in groups if any(_curve(run, clock, quantity) for run in group.results)]
+    drawn = [group for group in groups if any(len(_curve(run, clock, quantity)) > _POINTS for run in group.results)]
     if not drawn:
         return None
     with drawing():

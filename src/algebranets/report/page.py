@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from importlib.resources import files as resources
 from pathlib import Path
@@ -15,7 +15,7 @@ from markupsafe import Markup
 
 from algebranets import files
 from algebranets.report import curves, figures, summary, svg
-from algebranets.report.groups import Group, Study, studies
+from algebranets.report.groups import Study, studies
 from algebranets.report.numbers import duration, quality
 from algebranets.report.published import TITLES
 from algebranets.report.tables import Cell, Sheet, sheets
@@ -153,22 +153,32 @@ def _pictures(study: Study) -> Iterator[Picture]:
     pruned = figures.sparsity(study)
     if pruned:
         yield Picture("Pruned", "Quality against the share of the network that is pruned.", {"sparsity": pruned})
-    yield from _learning(study, "Learning curves", study.rows, "curves")
-    variants = [group for group in study.ablations if group not in study.rows]
-    compared = [*variants, *map(study.baseline, variants)]
-    groups = [group for group in study.groups if group in compared]
-    yield from _learning(study, "Learning curves of the ablations", groups, "ablation-curves")
+    yield from _learning(study)
 
 
-def _learning(study: Study, heading: str, groups: Sequence[Group], name: str) -> Iterator[Picture]:
+def _learning(study: Study) -> Iterator[Picture]:
+    """The rows' curves, and those of the ablations, each beside the network it is compared with."""
     caption = "Thin lines: one seed each. Bold: their mean. The first, steep part may lie outside the frame."
-    if len(groups) > _READABLE:
-        groups = [group for group in groups if study.is_own_size(group)]
-        caption += " Only networks of the recipe's own size are drawn."
+    rows = study.rows
+    if len(rows) > _READABLE:
+        rows = tuple(group for group in rows if study.is_own_size(group))
     panels = {
-        name: curves.learning(study, groups, study.metric, name),
-        f"{name}-loss": curves.learning(study, groups, curves.LOSS, f"{name}-loss"),
+        "curves": curves.learning(study, rows, study.metric, "curves"),
+        "curves-loss": curves.learning(study, rows, curves.LOSS, "curves-loss"),
     }
-    drawn = {name: panel for name, panel in panels.items() if panel}
-    if drawn:
-        yield Picture(heading, caption, drawn)
+    if any(panels.values()):
+        omitted = "" if rows == study.rows else " Only networks of the recipe's own size are drawn."
+        yield Picture("Learning curves", caption + omitted, _drawn(panels))
+    variants = [group for group in study.ablations if group not in study.rows]
+    compared = {id(usual): usual for usual in map(study.baseline, variants) if usual}
+    panels = {}
+    for number, usual in enumerate(compared.values(), 1):
+        groups = [usual, *(group for group in variants if study.baseline(group) is usual)]
+        name = f"ablation-curves-{number}"
+        panels[name] = curves.learning(study, groups, study.metric, name)
+    if any(panels.values()):
+        yield Picture("Learning curves of the ablations", caption, _drawn(panels))
+
+
+def _drawn(panels: Mapping[str, str | None]) -> dict[str, str]:
+    return {name: panel for name, panel in panels.items() if panel}
