@@ -170,12 +170,12 @@ def _learning(study: Study) -> Iterator[Picture]:
         omitted = "" if rows == study.rows else " Only networks of the recipe's own size are drawn."
         yield Picture("Learning curves", caption + omitted, _drawn(panels))
     variants = [group for group in study.ablations if group not in study.rows]
-    compared = {id(usual): usual for usual in map(study.baseline, variants) if usual}
     panels = {}
-    for number, usual in enumerate(compared.values(), 1):
-        groups = [usual, *(group for group in variants if study.baseline(group) is usual)]
-        name = f"ablation-curves-{number}"
-        panels[name] = curves.learning(study, groups, study.metric, name)
+    for usual in study.groups:
+        compared = [group for group in variants if study.baseline(group) is usual]
+        if compared:
+            name = f"ablation-curves-{len(panels) + 1}"
+            panels[name] = curves.learning(study, [usual, *compared], study.metric, name)
     if any(panels.values()):
         yield Picture("Learning curves of the ablations", caption, _drawn(panels))
 
