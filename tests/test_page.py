@@ -78,6 +78,12 @@ def test_two_points_are_no_learning_curve(tmp_path):
     assert not list(tmp_path.glob("2/*-curves*.svg"))
 
 
+def test_panels_are_counted_as_they_are_drawn(tmp_path):
+    timed = [result(88.0, "C", changes={"epochs": 10.0, **norm}) for norm in ({}, {"model.norm": "whitening"})]
+    page.write([*cifar_results(), *(replace(run, curve=run.curve[:2]) for run in timed)], tmp_path)
+    assert [path.stem[-1] for path in sorted(tmp_path.glob("*ablation-curves*"))] == ["1", "2"]
+
+
 # The page -------------------------------------------------------------------------------------------------------------
 
 

@@ -162,23 +162,19 @@ def _learning(study: Study) -> Iterator[Picture]:
     rows = study.rows
     if len(rows) > _READABLE:
         rows = tuple(group for group in rows if study.is_own_size(group))
-    panels = {
-        "curves": curves.learning(study, rows, study.metric, "curves"),
-        "curves-loss": curves.learning(study, rows, curves.LOSS, "curves-loss"),
-    }
-    if any(panels.values()):
+    panels = {}
+    for name, quantity in (("curves", study.metric), ("curves-loss", curves.LOSS)):
+        if panel := curves.learning(study, rows, quantity, name):
+            panels[name] = panel
+    if panels:
         omitted = "" if rows == study.rows else " Only networks of the recipe's own size are drawn."
-        yield Picture("Learning curves", caption + omitted, _drawn(panels))
+        yield Picture("Learning curves", caption + omitted, panels)
     variants = [group for group in study.ablations if group not in study.rows]
     panels = {}
     for usual in study.groups:
         compared = [group for group in variants if study.baseline(group) is usual]
-        if compared:
-            name = f"ablation-curves-{len(panels) + 1}"
-            panels[name] = curves.learning(study, [usual, *compared], study.metric, name)
-    if any(panels.values()):
-        yield Picture("Learning curves of the ablations", caption, _drawn(panels))
-
-
-def _drawn(panels: Mapping[str, str | None]) -> dict[str, str]:
-    return {name: panel for name, panel in panels.items() if panel}
+        name = f"ablation-curves-{len(panels) + 1}"
+        if compared and (panel := curves.learning(study, [usual, *compared], study.metric, name)):
+            panels[name] = panel
+    if panels:
+        yield Picture("Learning curves of the ablations", caption, panels)
