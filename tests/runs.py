@@ -12,6 +12,7 @@ def result(value, algebra="R", seed=0, recipe="cifar10", width=1.0, metric="accu
     changes = changes or {}
     model = {"name": "cifar_resnet", "norm": "batch", "num_layers": 24, "d_model": 512, "num_heads": 4, "ff_size": 1536}
     model |= {key.removeprefix("model."): new for key, new in changes.items() if key.startswith("model.")}
+    pruning = {"sparsity": changes.get("pruning.sparsity", 0.9 if recipe == "resnet50-pruned" else 0.0)}
     curve = [
         {"step": 10.0 * n, "epoch": float(n), "seconds": 20.0 * n, "train_loss": 2.0 / n, metric: value * (1 - 0.1 / n)}
         for n in range(1, 6)
@@ -19,8 +20,8 @@ def result(value, algebra="R", seed=0, recipe="cifar10", width=1.0, metric="accu
     made = Result(
         recipe=recipe, algebra=algebra, width=width, seed=seed, changes=changes, metric=metric, value=value,
         parameters=int(4e6 * width / CATALOGUE[algebra].dim), statistics=1000, multiplies=int(5e8 * width), steps=50,
-        seconds=100.0, curve=curve, experiment={"recipe": recipe, "model": model}, command="algebranets train",
-        environment={"device": "a CPU", "commit": "abc1234", "torch": "2.11"},
+        seconds=100.0, curve=curve, experiment={"recipe": recipe, "model": model, "pruning": pruning},
+        environment={"device": "a CPU", "commit": "abc1234", "torch": "2.11"}, command="algebranets train",
     )  # fmt: skip
     return replace(made, **fields)
 

@@ -3,17 +3,21 @@
 import json
 import os
 import signal
+import struct
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 from typer.testing import CliRunner
 
 import algebranets as an
 from algebranets import recipes
 from algebranets.cli import app
+from algebranets.data import idx
 from algebranets.train import RunFolder
 
 TINY = ["--set", "steps=4", "--set", "evaluations=2", "--set", "data.batch_size=20"]
@@ -65,12 +69,22 @@ def test_recipes_lists_every_one_with_its_costs():
     assert result.exit_code == 0, result.output
     rows = {line.split()[0]: line for line in result.output.splitlines() if line.split()}
     for name in recipes.RECIPES:
-        model = recipes.create(name, "M2R").build()
+        sizes = {"in_channels": 1} if name == "digits" else {}
+        experiment = recipes.create(name, "M2R")
+        model = replace(experiment, model={**experiment.model, **sizes}).build()
         count = an.account(model, *model.example_inputs()).parameters
         shown = f"{count / 1e6:#.4g} M" if count >= 1e6 else f"{count / 1e3:#.4g} k"
         assert shown in rows[name]
     assert max(map(len, result.output.splitlines())) <= 80
     assert "…" not in result.output
+    assert "1.345 M" in rows["digits"]  # at 8 x 8 pixels
+
+
+def test_a_terminal_that_is_too_narrow_cuts_nothing():
+    wide, narrow = (
+        CliRunner().invoke(app, ["recipes"], env={"COLUMNS": str(columns)}).output.split() for columns in (80, 40)
+    )
+    assert wide == narrow
 
 
 @pytest.mark.parametrize(
@@ -84,7 +98,12 @@ def test_recipes_lists_every_one_with_its_costs():
         (["train", "digits", "--precision", "8"], "precision must be one of"),
         (["train", "digits", "--strategy", "mpi"], "strategy must be one of"),
         (["train", "--resume", "nowhere"], "nowhere is no run's folder"),
-        (["train", "cifar10", "--data", "nowhere"], "cifar"),
+        (["train", "cifar10", "--data", "."], "cifar10 is not there"),
+        (["train", "char-lm", "--data", "mistyped.txt"], "or a text to train on; mistyped.txt is neither"),
+        (["train", "digits", "--width", "-1"], "width must be positive"),
+        (["train", "digits", "--out", "/dev/null/run"], "Not a directory"),
+        (["train", "--resume", "/dev/null"], "is no run's folder"),
+        (["train", "--resume", "x", "--seed", "7", "--out", "y"], "leave --seed, --out away"),
         (["eval", "nowhere"], "nowhere is no run's folder"),
         (["sweep", "digits", "--widths", "1,big"], "--widths takes numbers"),
         (["sweep", "digits", "--algebras", "R,Q"], "unknown algebra 'Q'"),
@@ -132,6 +151,49 @@ def test_a_sweep_over_a_text_of_ones_own_knows_what_is_done(tmp_path):
     result = run("sweep", *arguments, "--algebras", "R", "--out", tmp_path)
     assert result.exit_code == 0, result.output
     assert not (made / "output.txt").exists()
+
+
+def test_a_sweep_does_not_take_another_experiments_result_for_its_own(tmp_path):
+    """Two texts of one name; and two algebras of one name, which it refuses before anything runs."""
+    small = {"steps": 1, "evaluations": 1, "data.batch_size": 4, "data.length": 16, "model.hidden_size": 8}
+    settings = [f"--set={name}={value}" for name, value in small.items()]
+    outcomes = []
+    for name, words in (("a", "the quick brown fox. "), ("b", "THE LAZY DOG. ")):
+        file = tmp_path / name / "my.txt"
+        file.parent.mkdir()
+        file.write_text(words * 400)
+        outcomes.append(run("sweep", "char-lm", "--algebras", "R", "--data", file, *settings, "--out", tmp_path))
+    assert [outcome.exit_code for outcome in outcomes] == [0, 1]
+    assert "holds another experiment" in text(outcomes[1])
+    tables = [tmp_path / name / "t.toml" for name in ("a", "b")]
+    for table, square in zip(tables, ("-a", "0"), strict=True):
+        table.write_text(f'table = [["a", "b"], ["b", "{square}"]]')
+    result = run("sweep", "digits", "--algebras", f"{tables[0]},{tables[1]}", "--out", tmp_path)
+    assert result.exit_code == 2
+    assert "two runs would share" in text(result)
+
+
+def test_a_sweep_takes_any_width_and_algebra(tmp_path):
+    arguments = ["--algebras", "C, clifford(0,1)", "--widths", "0.12345678", *TINY, "--out", tmp_path, "--jobs", 2]
+    result = run("sweep", "digits", *arguments)
+    assert result.exit_code == 0, result.output
+    made = [json.loads(path.read_text()) for path in sorted(tmp_path.glob("digits/*/result.json"))]
+    assert [row["width"] for row in made] == [0.12345678] * 2
+
+
+def test_eval_finds_the_data_where_training_did(tmp_path, monkeypatch):
+    images, labels = torch.randint(256, (40, 28, 28), dtype=torch.uint8), torch.arange(40, dtype=torch.uint8) % 10
+    monkeypatch.setitem(idx.KNOWN, "mnist", {})
+    (tmp_path / "mnist").mkdir()
+    for part in ("train", "t10k"):
+        head = struct.pack(">4i", 0x803, 40, 28, 28)
+        (tmp_path / "mnist" / f"{part}-images-idx3-ubyte").write_bytes(head + images.numpy().tobytes())
+        (tmp_path / "mnist" / f"{part}-labels-idx1-ubyte").write_bytes(struct.pack(">2i", 0x801, 40) + bytes(labels))
+    settings = [*TINY, "--set", "data.name=mnist", "--width", 0.125]
+    result = run("train", "digits", *settings, "--data", tmp_path, "--out", tmp_path / "run")
+    assert result.exit_code == 0, result.output
+    assert run("eval", tmp_path / "run").exit_code == 0
+    assert "mnist is not there" in text(run("eval", tmp_path / "run", "--data", tmp_path / "run"))
 
 
 def test_sweep_trains_all_side_by_side_and_skips_what_is_done(tmp_path):

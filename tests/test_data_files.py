@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from algebranets import data
-from algebranets.data import ImageFolder, cifar, corpora, idx, images, python2
+from algebranets.data import ImageFolder, cifar, corpora, idx, images, python2, sources
 from algebranets.data.sources import Known
 from test_data import as_bytes, flowers, save
 
@@ -168,6 +168,7 @@ def test_enwik8_and_text8_are_cut_90_5_5(tmp_path, name, nested):
 
 
 @pytest.mark.parametrize("pattern", ["wiki.{}.tokens", "{}.txt"])
+@pytest.mark.usefixtures("small")
 def test_wikitext_is_its_three_files(tmp_path, pattern):
     for size in ("2", "103"):
         (tmp_path / f"wikitext-{size}").mkdir()
@@ -230,6 +231,18 @@ def test_a_file_of_another_size_or_content_is_refused(tmp_path, monkeypatch):
     path.write_bytes(b"Mediawiki" + b"mediawiki" * 9)
     with pytest.raises(ValueError, match=rf"enwik8 must have the MD5 sum {md5}; it has [0-9a-f]{{32}}. It is cut off"):
         data.load("enwik8", tmp_path)
+
+
+def test_a_text_of_fewer_lines_is_refused(tmp_path, monkeypatch):
+    (tmp_path / "wikitext-2").mkdir()
+    for split in ("train", "valid", "test"):
+        (tmp_path / "wikitext-2" / f"wiki.{split}.tokens").write_text(" = Title = \n" * 3)
+    with pytest.raises(ValueError, match=r"wiki.train.tokens must hold 36,718 lines; it has 3. It is cut off"):
+        data.load("wikitext-2", tmp_path)
+    monkeypatch.setattr(corpora, "KNOWN", {"wikitext-2/train": Known(lines=3), "wikitext-2/test": Known(lines=4)})
+    monkeypatch.setattr(sources, "_PIECE", 7)
+    with pytest.raises(ValueError, match=r"wiki.test.tokens must hold 4 lines; it has 3"):
+        data.load("wikitext-2", tmp_path)
 
 
 def test_small_files_do_not_pass_for_the_published_ones(tmp_path):

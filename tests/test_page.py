@@ -1,6 +1,7 @@
 """Figures, the page that holds them and the command that makes it; a browser shows it well."""
 
 import json
+import math
 import re
 import shutil
 from dataclasses import asdict, replace
@@ -59,6 +60,32 @@ def test_pruned_networks_are_drawn_beside_the_dense_one():
     assert figures.sparsity(only(runs)) is None
     runs += [result(76 - s, "M2R", recipe="resnet50", changes={"pruning.sparsity": s}) for s in (0.5, 0.9)]
     assert "sparsity, %" in figures.sparsity(only(runs))
+    assert "M2R 76.00 at 0 %; M2R, sparsity 0.5 75.50 at 50 %" in figures.sparsity(only(runs))
+
+
+def test_a_recipe_that_prunes_is_drawn_where_it_prunes_to():
+    runs = [result(70.0 + n, algebra, recipe="resnet50-pruned") for n, algebra in enumerate(("R", "M2R"))]
+    assert "R 70.00 at 90 %; M2R 71.00 at 90 %." in figures.sparsity(only(runs))
+    runs += [result(76.0, recipe="resnet50-pruned", changes={"pruning.sparsity": 0.0})]
+    assert "R, sparsity 0 76.00 at 0 %" in figures.sparsity(only(runs))
+    assert figures.sparsity(only([result(math.nan, recipe="resnet50-pruned")])) is None
+
+
+def test_algebras_of_ones_own_look_like_no_other():
+    names = ["R", "C", "clifford(2,0,0)", "clifford(1,1,0)", "split", "M3R"]
+    study = only([replace(result(90.0), algebra=name) for name in names])
+    looks = [style.line_style(study, name)["color"] for name in names]
+    assert len(set(looks)) == len(names)
+    assert len({style.mark_style(study, name)["marker"] for name in names}) == len(names)
+
+
+def test_printed_figures_are_tied_to_ours():
+    """Two rows of C share the paper's hollow mark: a line leads from each to its own."""
+    with_paper, without = (figures.trade_off(only(runs), ("parameters",)) for runs in (
+        [result(94.0, "C"), result(94.5, "C", changes={"model.norm": "whitening"})],
+        [result(94.0, "C", recipe="digits"), result(94.5, "C", recipe="digits", changes={"model.norm": "whitening"})],
+    ))  # fmt: skip
+    assert with_paper.count("opacity: 0.6") == without.count("opacity: 0.6") + 2
 
 
 def test_learning_curves_of_an_ablation_stand_beside_the_network_it_is_compared_with(tmp_path):
@@ -173,13 +200,34 @@ def test_the_command_reads_run_folders_and_prints_tables_that_fit_80_columns(tmp
     assert f"The page: {tmp_path / 'out' / 'report.html'}" in ran.stdout
 
 
+def test_runs_that_are_not_finished_are_named(tmp_path):
+    result(94.0).save(tmp_path / "runs" / "done" / "result.json")
+    for name in ("done", "diverged"):
+        (tmp_path / "runs" / name).mkdir(exist_ok=True)
+        (tmp_path / "runs" / name / "config.json").write_text("{}")
+    ran = report(tmp_path / "runs", "--out", tmp_path / "out")
+    assert ran.exit_code == 0, ran.output
+    assert f"Left out, as it is not finished: {tmp_path / 'runs' / 'diverged'}" in ran.stdout
+    assert ran.stdout.count("Left out") == 1
+
+
 def test_mistakes_are_explained(tmp_path):
     (tmp_path / "empty").mkdir()
     foreign = tmp_path / "foreign.jsonl"
     foreign.write_text('{"accuracy": 3}\n')
     broken = tmp_path / "broken.jsonl"
     broken.write_text(json.dumps(asdict(result(94.0))) + "\n{")
+    odd = tmp_path / "odd.jsonl"
+    odd.write_bytes(b"\xff\xfe\n")
+    wrong = {"value": None, "width": "1", "curve": [3], "changes": None}
+    for field, value in wrong.items():
+        (tmp_path / f"{field}.jsonl").write_text(json.dumps({**asdict(result(94.0)), field: value}) + "\n")
     for path, message in (
+        (odd, "line 1, is no JSON"),
+        *(
+            (tmp_path / f"{field}.jsonl", f"algebranets: {field} must be as `algebranets train` wrote")
+            for field in wrong
+        ),
         (tmp_path / "missing", "does not exist; give run folders"),
         (tmp_path / "empty", "no finished run was found"),
         (foreign, "is no result of algebranets"),

@@ -189,6 +189,8 @@ def test_a_change_that_all_runs_share_is_said_once():
     assert [row[0].text for row in tables.rows_sheet(study).rows] == ["R", "M2R"]
     assert not study.ablations
     assert any("steps = 10" in text for text in summary.departures(study))
+    assert summary.headline(study).endswith("the real one reaches 80.00 % (all runs: steps = 10).")
+    assert "(all runs" not in summary.headline(one([result(80.0)]))
 
 
 # In words -------------------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from algebranets import algebra as algebras
 from algebranets.algebra import Algebra
-from algebranets.cli.terminal import console, get_algebra, new_table
+from algebranets.cli.terminal import console, get_algebra, new_table, show
 
 #: The rows of the paper's Table 1.
 _PAPER_NAMES = {
@@ -45,7 +45,7 @@ def list_algebras() -> None:
             f"{algebra.multiplies} : {algebra.values_loaded}",
             _blocks(algebra),
         )
-    console.print(table)
+    show(table)
     console.print("One of them, or your own: [bold]algebranets algebra NAME-or-FILE[/]")
 
 
@@ -66,7 +66,7 @@ def show_algebra(
     for key, value in _facts(algebra):
         facts.add_row(key, value)
     console.print()
-    console.print(facts)
+    show(facts)
 
 
 def _blocks(algebra: Algebra) -> str:

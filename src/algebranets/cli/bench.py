@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from algebranets.cli.terminal import console, get_algebra, new_table
+from algebranets.cli.terminal import console, get_algebra, new_table, show
 
 if TYPE_CHECKING:
     import torch
@@ -116,7 +116,7 @@ def _print_rows(title: str, rows: Iterable[bench.Row], rounds: int, save: Path |
             low, high = row.spread
             ratios = (f"{row.parameters:.3f}x", f"{row.speedup:.2f}x", f"{low:.2f} - {high:.2f}")
             table.add_row(row.op, row.shape, row.algebra, *ratios)
-    console.print(table)
+    show(table)
     console.print(f"{done[0].device}; torch {done[0].torch}; medians of {rounds} pairs, each pair timed in turn.")
     if save is not None:
         bench.save(done, save)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 
-from algebranets.cli.terminal import console, get_algebra, new_table, read_settings, short
+from algebranets.cli.terminal import console, get_algebra, new_table, read_settings, short, show
 
 if TYPE_CHECKING:
     from algebranets import accounting
@@ -57,7 +57,7 @@ def profile(
         table.add_row(row.name or "(model)", *_figures(row))
     table.add_section()
     table.add_row("total", *_figures(total), style="bold")
-    console.print(table)
+    show(table)
     if total.statistics:
         console.print(f"Besides, {short(total.statistics)} moving statistics.", highlight=False)
     if total.paper is not None and round(total.paper) != total.multiplies:
@@ -108,7 +108,7 @@ def _print_published(published: paper.Table) -> None:
             escape(mark),
         )  # fmt: skip
         row = entry.row
-    console.print(table)
+    show(table)
     for number, note in enumerate(notes, 1):
         console.print(f"[{number}] {note}", highlight=False, markup=False)
     for note in published.notes:

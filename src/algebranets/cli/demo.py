@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from algebranets.cli import training
-from algebranets.cli.terminal import console, new_table, or_exit, read_settings, short
+from algebranets.cli.terminal import console, new_table, or_exit, read_settings, short, show
 
 ALGEBRAS = ("R", "C", "H", "M2R")
 
@@ -38,7 +38,7 @@ def demo(
                 hardware = Hardware(accelerator="cpu", log_steps=10)
                 result = or_exit(run, experiment, out / experiment.name, hardware, [bar])
                 assert result is not None  # there is one process
-                bar.finish(result.metric, result.value)
+                bar.finish(result)
                 results.append(result)
     except Stopped:
         console.print("stopped; the same command goes on with it.")
@@ -55,5 +55,5 @@ def demo(
             f"{result.value:.1f} %",
             f"{result.seconds:.0f}",
         )
-    console.print(table)
+    show(table)
     console.print(f"The report: {page.write(results, out)}", soft_wrap=True, highlight=False)

@@ -10,7 +10,7 @@ from lightning.pytorch.callbacks import Callback
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from algebranets.cli.terminal import console
-from algebranets.train.results import METRICS
+from algebranets.train.results import METRICS, Result
 from algebranets.train.tasks import Task
 
 
@@ -49,6 +49,7 @@ class Bar(Callback):
         assert isinstance(task, Task)
         self.measured = "".join(f", {name} {value:.4g}" for name, value in task.measured.items() if name in METRICS)
 
-    def finish(self, metric: str, value: float) -> None:
+    def finish(self, result: Result) -> None:
         """The run is done: show what came out."""
-        self.progress.update(self.bar, status=f"{metric} {value:.4g}")
+        status = f"{result.metric} {result.value:.4g}"
+        self.progress.update(self.bar, total=result.steps, completed=result.steps, status=status)

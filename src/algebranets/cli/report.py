@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.text import Text
 
-from algebranets.cli.terminal import console, new_table
+from algebranets.cli.terminal import console, new_table, show
 
 if TYPE_CHECKING:
     from algebranets.report.tables import Sheet
@@ -46,6 +46,8 @@ def report(
             _print(f"{study.recipe}: {sheet.title[0].lower()}{sheet.title[1:]}", sheet)
         console.print(summary.headline(study), highlight=False, markup=False)
         console.print()
+    for folder in results.unfinished(runs):
+        console.print(f"Left out, as it is not finished: {folder}", highlight=False, markup=False, soft_wrap=True)
     console.print(f"The page: {path}", highlight=False, markup=False, soft_wrap=True)
 
 
@@ -58,7 +60,7 @@ def _print(title: str, sheet: Sheet) -> None:
         table.add_column(heading, justify="left" if prose else "right", no_wrap=not prose, overflow="fold")
     for row in sheet.rows:
         table.add_row(*(Text(_broken(cell.text), style=_STYLES[cell.tone]) for cell in row))
-    console.print(table)
+    show(table)
     for note in sheet.notes:
         console.print(note, highlight=False, markup=False)
     console.print()

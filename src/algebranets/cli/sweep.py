@@ -13,7 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from algebranets.cli import training
-from algebranets.cli.terminal import console, new_table, or_exit, read_settings
+from algebranets.cli.terminal import console, new_table, or_exit, read_settings, split_names
 
 if TYPE_CHECKING:
     from algebranets.recipes.sweep import Job
@@ -48,7 +48,7 @@ def sweep(
     todo = or_exit(
         sweeping.jobs,
         recipe,
-        algebras.split(","),
+        split_names(algebras),
         [or_exit(_number, width) for width in widths.split(",")],
         range(seeds),
         settings,
@@ -64,6 +64,8 @@ def sweep(
     except KeyboardInterrupt:
         console.print("stopped; the same command goes on with it.")
         raise typer.Exit(130) from None
+    if not console.is_terminal:
+        console.line()  # `Live` ends its last table without
     for job in todo:
         if job.failed:
             console.print(f"[red]failed[/]: {job.experiment.name}: {escape(job.last_words)}", soft_wrap=True)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 import typer
 from rich import box
 from rich.console import Console
+from rich.measure import Measurement
 from rich.table import Table
 
 from algebranets import algebra as algebras
@@ -28,7 +30,7 @@ def or_exit(function: Callable[..., T], *arguments: Any, **options: Any) -> T:
     """What the function gives, or the end of the program with what is wrong."""
     try:
         return function(*arguments, **options)
-    except ValueError as error:
+    except (ValueError, OSError) as error:
         raise typer.BadParameter(str(error)) from None
 
 
@@ -50,6 +52,29 @@ def read_settings(options: list[str]) -> dict[str, object]:
         except (ValueError, SyntaxError):
             settings[key] = text
     return settings
+
+
+def split_names(text: str) -> list[str]:
+    """Names with commas between; those within parentheses are the name's own.
+
+    >>> split_names("R, clifford(2,0),M2R")
+    ['R', 'clifford(2,0)', 'M2R']
+    """
+    return [name.strip() for name in re.split(r",(?![^(]*\))", text)]
+
+
+def show(table: Table) -> None:
+    """Print a table. Where it has columns that do not wrap and no room for them, it runs over: nothing is cut."""
+    wide = console.options.update_width(10_000)
+    widths = []
+    for column in table.columns:
+        cells = [Measurement.get(console, wide, cell) for cell in (column.header, *column.cells)]
+        widths.append(max(cell.maximum if column.no_wrap else cell.minimum for cell in cells))
+    if sum(widths) + len(widths) + 1 > console.width:
+        for column, width in zip(table.columns, widths, strict=True):
+            column.width = width
+        table.width = console.measure(table, options=wide).maximum
+    console.print(table, crop=False)
 
 
 def short(number: float) -> str:

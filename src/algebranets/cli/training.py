@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,7 +12,7 @@ import typer
 from rich.logging import RichHandler
 from rich.markup import escape
 
-from algebranets.cli.terminal import console, new_table, or_exit, read_settings, short
+from algebranets.cli.terminal import console, new_table, or_exit, read_settings, short, show, split_names
 
 if TYPE_CHECKING:
     from algebranets.train import Experiment, Hardware, Result
@@ -46,10 +47,10 @@ def list_recipes(
     """List the experiments that can be trained, with what their models cost."""
     import torch
 
-    from algebranets import account, recipes
-    from algebranets.train import Images
+    from algebranets import account, data, recipes
+    from algebranets.train import Images, plan
 
-    names = algebras.split(",")
+    names = split_names(algebras)
     table = new_table("Recipes: parameters, and multiply-adds of one image or token")
     table.add_column("")
     table.add_column("trained on", no_wrap=True)
@@ -61,19 +62,22 @@ def list_recipes(
         cells: list[str] = []
         for name in names:
             experiment = or_exit(recipes.create, recipe, name)
+            included = data.DATASETS[experiment.data.name].is_included
+            fit = or_exit(plan.make, experiment, "") if included else None
             with torch.device("meta"):
-                model: Any = experiment.build()
-                cost = account(model, *model.example_inputs())
+                model: Any = fit.fitted.build() if fit else experiment.build()
+                inputs = fit.example_inputs(model) if fit else model.example_inputs()
+                cost = account(model, *inputs)
             cells += [short(cost.parameters), short(cost.multiplies)]
         if isinstance(experiment.data, Images):
-            sizes.add(model.image_size)
+            sizes.add(inputs[0].shape[-1])
             length = f"{experiment.epochs:g} epochs"
         else:
             length = f"{experiment.steps:,} steps"
         table.add_row(recipe, f"{experiment.data.name}\n{length}", *cells)
-    console.print(table)
-    shown = " and ".join(map(str, sorted(sizes, reverse=True)))
-    console.print(f"Images are counted at the side their models are for, {shown}; tokens with a full window.")
+    show(table)
+    *most, last = map(str, sorted(sizes, reverse=True))
+    console.print(f"Images are counted at sides of {', '.join(most)} and {last}; tokens with a full window.")
     console.print("`algebranets train RECIPE --algebra M2R` trains one.")
 
 
@@ -119,14 +123,14 @@ def train(
         "loggers": tuple(loggers or ()),
     }
     if resume is not None:
-        if settings:
-            raise typer.BadParameter("a run that goes on keeps its settings: leave --set away, or begin another one.")
-        folder = RunFolder(resume)
-        experiment = or_exit(folder.experiment)
-        asked = {name: value for name, value in on.items() if _is_given(context, name)}
-        run_with_bar(
-            experiment, resume, or_exit(Hardware.from_dict, {**folder.environment().get("hardware", {}), **asked})
-        )
+        own = [f"--{name}" for name in ("algebra", "width", "seed", "out") if _is_given(context, name)]
+        own += ["--set"] if settings else []
+        if own:
+            raise typer.BadParameter(
+                f"a run that goes on keeps its settings: leave {', '.join(own)} away, or begin another one."
+            )
+        experiment = or_exit(RunFolder(resume).experiment)
+        run_with_bar(experiment, resume, _saved_hardware(context, resume, on))
         return
     experiment = or_exit(recipes.create, recipe, algebra, width, seed, settings)
     run_with_bar(experiment, out or Path("runs") / recipe / experiment.name, or_exit(Hardware, **on))
@@ -134,9 +138,21 @@ def train(
 
 def read_data(settings: dict[str, object], data: str) -> tuple[dict[str, object], str]:
     """What ``--data`` says: a file is a text to train on, a setting; a folder is where data sets lie."""
-    if not Path(data).is_file():
-        return settings, data
-    return {**settings, "data.name": str(Path(data).resolve())}, ""
+    path = Path(data).expanduser()
+    if path.is_file():
+        return {**settings, "data.name": str(path.resolve())}, ""
+    if not path.is_dir():
+        raise typer.BadParameter(f"--data must be the folder of data sets, or a text to train on; {data} is neither.")
+    return settings, data
+
+
+def _saved_hardware(context: typer.Context, run: Path, options: Mapping[str, object]) -> Hardware:
+    """What the run in this folder ran on, as far as ``options`` go, but for those that were given now."""
+    from algebranets.train import Hardware, RunFolder
+
+    saved = or_exit(RunFolder(run).environment).get("hardware", {})
+    chosen = {name: now if _is_given(context, name) else saved.get(name, now) for name, now in options.items()}
+    return or_exit(Hardware.from_dict, chosen)
 
 
 def _is_given(context: typer.Context, name: str) -> bool:
@@ -159,11 +175,11 @@ def run_with_bar(experiment: Experiment, folder: Path, hardware: Hardware) -> No
         with progress if first else nullcontext():
             result = run(experiment, folder, hardware, [bar] if first else [])
             if result is not None:
-                bar.finish(result.metric, result.value)
+                bar.finish(result)
     except Stopped as stopped:
         console.print(f"{stopped} Go on by `algebranets train --resume {folder}`.", markup=False)
         raise typer.Exit(130) from None
-    except ValueError as error:
+    except (ValueError, OSError) as error:
         console.print(f"[red]error[/]: {escape(str(error))}", soft_wrap=True)
         raise typer.Exit(1) from None
     if result is not None:
@@ -182,16 +198,18 @@ def print_result(result: Result, folder: Path) -> None:
 
 
 def evaluate(
+    context: typer.Context,
     run: Annotated[Path, typer.Argument(help="The folder of a finished run.")],
     accelerator: Accelerator = "auto",
     precision: Precision = "auto",
-    data: Annotated[str, typer.Option(help="Where data sets lie (otherwise ALGEBRANETS_DATA or ./data).")] = "",
+    data: Annotated[str, typer.Option(help="Where data sets lie.")] = "",
 ) -> None:
-    """Evaluate a finished run's weights anew, beside what it recorded."""
-    from algebranets.train import Hardware, RunFolder
+    """Evaluate a finished run's weights anew, beside what it recorded; what is not given is as in training."""
+    from algebranets.train import RunFolder
     from algebranets.train import evaluate as measure
 
-    hardware = or_exit(Hardware, accelerator, precision=precision, data=data)
+    options = {"accelerator": accelerator, "precision": precision, "data": data}
+    hardware = _saved_hardware(context, run, options)
     measured = or_exit(measure, run, hardware)
     result = or_exit(RunFolder(run).finished)
     table = new_table(str(run))
@@ -200,7 +218,7 @@ def evaluate(
     for name, value in measured.items():
         then = "" if result is None else f"{result.curve[-1][name]:.4f}"
         table.add_row(name, f"{value:.4f}", then)
-    console.print(table)
+    show(table)
 
 
 def show_warnings() -> None:

@@ -48,6 +48,8 @@ class Dataset:
 
     description: str
     read: Callable[[Path], Data]
+    #: Whether it is there already, with what is installed.
+    is_included: bool = False
 
 
 #: Every data set by its name.
@@ -59,7 +61,7 @@ DATASETS: dict[str, Dataset] = {
     "imagenet": Dataset("1,281,167 + 50,000 photographs of any size, 1,000 classes", images.imagenet),
     "tiny-imagenet": Dataset("100,000 + 10,000 photographs, 64 x 64, 200 classes", images.tiny_imagenet),
     "digits": Dataset(
-        "1,437 + 360 handwritten digits, 8 x 8, grey; comes with scikit-learn", lambda _: builtin.digits()
+        "1,437 + 360 handwritten digits, 8 x 8, grey; comes with scikit-learn", lambda _: builtin.digits(), True
     ),
     "enwik8": Dataset("100,000,000 bytes of a Wikipedia, 90 + 5 + 5 million", corpora.enwik8),
     "text8": Dataset("100,000,000 letters of a Wikipedia, 90 + 5 + 5 million", corpora.text8),
@@ -67,7 +69,7 @@ DATASETS: dict[str, Dataset] = {
     "wikitext-103": Dataset("good articles of a Wikipedia, 540 + 1 + 1 million characters", corpora.wikitext_103),
     "wikitext-2-103": Dataset("trains on WikiText-2's text, judged on WikiText-103's", corpora.wikitext_2_103),
     "python-prose": Dataset(
-        "Python's own reference, half a million characters; comes with it", lambda _: builtin.python_prose()
+        "Python's own reference, half a million characters; comes with it", lambda _: builtin.python_prose(), True
     ),
 }
 

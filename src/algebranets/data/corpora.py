@@ -11,10 +11,16 @@ from torch import Tensor
 from algebranets.data.sources import Known, content, find_files
 from algebranets.data.text import Text
 
-#: By file.
+#: By file; of WikiText the number of lines is known.
 KNOWN: dict[str, Known] = {
     "enwik8": Known(100_000_000, "a1fa5ffddb56f4953e226637dabbb36a"),
     "text8": Known(100_000_000, "3bea1919949baf155f99411df5fada7e"),
+    "wikitext-2/train": Known(lines=36_718),
+    "wikitext-2/valid": Known(lines=3_760),
+    "wikitext-2/test": Known(lines=4_358),
+    "wikitext-103/train": Known(lines=1_801_350),
+    "wikitext-103/valid": Known(lines=3_760),
+    "wikitext-103/test": Known(lines=4_358),
 }
 
 
@@ -73,7 +79,8 @@ def _hutter(name: str, root: Path) -> Text:
 def _wikitext(name: str, root: Path, *splits: str) -> list[UInt8[Tensor, " text"]]:
     files = [(f"wiki.{split}.tokens", f"{split}.txt") for split in splits]
     folders = (name, f"{name}-v1", f"{name}/{name}", ".")
-    return [_tensor(path) for path in find_files(name, root, folders, files, f"Unpack {name}-v1.zip there.")]
+    paths = find_files(name, root, folders, files, f"Unpack {name}-v1.zip there.")
+    return [_tensor(path, KNOWN.get(f"{name}/{split}")) for path, split in zip(paths, splits, strict=True)]
 
 
 def _tensor(path: Path, known: Known | None = None) -> UInt8[Tensor, " text"]:

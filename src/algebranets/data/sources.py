@@ -15,6 +15,9 @@ ROOT = "ALGEBRANETS_DATA"
 #: How an error about a file ends.
 AGAIN = "It is cut off or damaged: get it again."
 
+#: Bytes that are looked at together where lines are counted.
+_PIECE = 1 << 24
+
 
 @dataclass(frozen=True)
 class Known:
@@ -22,6 +25,7 @@ class Known:
 
     size: int | None = None
     md5: str | None = None
+    lines: int | None = None
 
 
 def content(path: Path, known: Known | None = None) -> mmap.mmap:
@@ -45,6 +49,10 @@ def check(path: Path, data: mmap.mmap | bytes, known: Known | None) -> None:
         return
     if known.size is not None and len(data) != known.size:
         raise ValueError(f"{path} must hold {known.size:,} bytes; it has {len(data):,}. {AGAIN}")
+    if known.lines is not None:
+        lines = sum(data[at : at + _PIECE].count(b"\n") for at in range(0, len(data), _PIECE))
+        if lines != known.lines:
+            raise ValueError(f"{path} must hold {known.lines:,} lines; it has {lines:,}. {AGAIN}")
     if known.md5 is not None:
         md5 = hashlib.md5(data, usedforsecurity=False).hexdigest()
         if md5 != known.md5:

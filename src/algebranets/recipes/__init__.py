@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from difflib import get_close_matches
@@ -38,4 +39,6 @@ def create(
         near = get_close_matches(name, RECIPES, n=1)
         hint = f" Did you mean {near[0]!r}?" if near else ""
         raise ValueError(f"unknown recipe {name!r}.{hint} It must be one of {', '.join(RECIPES)}.")
+    if not 0 < width < math.inf:
+        raise ValueError(f"width must be positive and finite, as it multiplies the network's sizes; got {width}.")
     return replace(RECIPES[name](algebra, width), seed=seed).changed(settings or {})

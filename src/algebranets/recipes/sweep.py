@@ -29,7 +29,11 @@ class Job:
     result: Result | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
-        self.result = self.folder.finished() if self.folder.holds(self.experiment) else None
+        self.result = self._done()
+
+    def _done(self) -> Result | None:
+        """What came out, if that is this experiment's."""
+        return self.folder.finished() if self.folder.holds(self.experiment) else None
 
     @property
     def output(self) -> Path:
@@ -55,7 +59,7 @@ class Job:
     def poll(self) -> None:
         """Take note of its end."""
         if self.process is not None and self.process.poll() is not None:
-            self.result = self.folder.finished()
+            self.result = self._done()
             self.failed = self.result is None
             self.process = None
 
@@ -84,7 +88,11 @@ def jobs(
             with torch.device("meta"):
                 experiment.build()  # says what is wrong with it before a process is started
         folder = RunFolder(out / recipe / experiment.name)
-        command = [sys.executable, "-m", "algebranets", "train", recipe, "--algebra", algebra, "--width", f"{width:g}"]
+        if any(job.folder == folder for job in made):
+            raise ValueError(
+                f"two runs would share {folder.path}: they must differ by name; rename one, or sweep apart."
+            )
+        command = [sys.executable, "-m", "algebranets", "train", recipe, "--algebra", algebra, "--width", repr(width)]
         command += ["--seed", str(seed), "--out", str(folder.path), *options]
         for name, value in settings.items():
             command += ["--set", f"{name}={value}"]

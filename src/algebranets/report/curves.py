@@ -35,7 +35,7 @@ def learning(study: Study, groups: Sequence[Group], quantity: str, name: str) ->
         late: list[float] = []
         for group in drawn:
             variant = variants[group.algebra] = variants.get(group.algebra, -1) + 1
-            style = line_style(group.algebra, variant)
+            style = line_style(study, group.algebra, variant)
             curves = [curve for curve in (_curve(run, clock, quantity) for run in group.results) if curve]
             for curve in curves:
                 late += [value for place, value in curve.items() if place >= 0.3 * max(curve)]

@@ -19,6 +19,8 @@ from algebranets.train.results import label
 
 #: What a network costs, as an axis says it.
 COSTS = {"parameters": "parameters", "multiplies": "multiply-adds"}
+#: What says how much is pruned.
+_PRUNED = frozenset({"pruning.sparsity"})
 
 
 def trade_off(study: Study, costs: Sequence[str] = tuple(COSTS)) -> str:
@@ -28,8 +30,8 @@ def trade_off(study: Study, costs: Sequence[str] = tuple(COSTS)) -> str:
         for panel, cost in zip(axes, costs, strict=True):
             for name, variant, line in _joined(study, study.finished, SIZES, widths=True):
                 line.sort(key=lambda group: getattr(group.first, cost))
-                _draw(panel, [getattr(group.first, cost) for group in line], line, name, variant)
-                _draw_printed(panel, line, cost)
+                _draw(study, panel, [getattr(group.first, cost) for group in line], line, name, variant)
+                _draw_printed(study, panel, line, cost)
             _logarithmic(panel)
             panel.set(xlabel=COSTS[cost], ylabel=_with_direction(study))
         handles, labels = axes[0].get_legend_handles_labels()
@@ -47,63 +49,70 @@ def trade_off(study: Study, costs: Sequence[str] = tuple(COSTS)) -> str:
 
 def sparsity(study: Study) -> str | None:
     """Quality against the share that is pruned, the dense network at 0 (Figure 3); None where nothing is pruned."""
-    pruned = [group for group in study.groups if _sparsity(group)]
-    if not pruned:
+    finished = [group for group in study.groups if math.isfinite(group.mean)]
+    pruned = {_line(study, group, _PRUNED) for group in finished if _sparsity(group)}
+    drawn = [group for group in finished if _line(study, group, _PRUNED) in pruned]
+    if not drawn:
         return None
-    dense = {id(study.baseline(group)): study.baseline(group) for group in pruned}
-    settings = frozenset(key for group in pruned for key in group.changes if _says_sparsity(key))
     with drawing():
         figure, (panel,) = panels(1)
-        for name, variant, line in _joined(study, [*pruned, *filter(None, dense.values())], settings, widths=False):
+        for name, variant, line in _joined(study, drawn, _PRUNED):
             line.sort(key=_sparsity)
-            _draw(panel, [100 * _sparsity(group) for group in line], line, name, variant)
+            _draw(study, panel, [100 * _sparsity(group) for group in line], line, name, variant)
         panel.set(xlabel="sparsity, %", ylabel=_with_direction(study))
         legend(figure, *panel.get_legend_handles_labels())
-        words = [f"{study.name(group)} {quality(group.mean, study.metric)}" for group in pruned]
+        words = [
+            f"{study.name(group)} {quality(group.mean, study.metric)} at {100 * _sparsity(group):g} %"
+            for group in drawn
+        ]
         return render(figure, f"{study.recipe}-sparsity", f"{metric_name(study.metric)}: {'; '.join(words)}.")
 
 
-def _says_sparsity(setting: str) -> bool:
-    return setting.rpartition(".")[2] == "sparsity"
-
-
 def _sparsity(group: Group) -> float:
-    return next((float(value) for key, value in group.changes.items() if _says_sparsity(key)), 0.0)
+    """The recipe's own, or what was set."""
+    return float(group.first.experiment.get("pruning", {}).get("sparsity", 0))
 
 
 def _joined(
-    study: Study, groups: Iterable[Group], along: frozenset[str], widths: bool
+    study: Study, groups: Iterable[Group], along: frozenset[str], widths: bool = False
 ) -> Iterator[tuple[str, int, list[Group]]]:
     """The rows of each line, which differ ``along`` settings (and widths) only: name, number in its algebra, rows."""
     lines: dict[str, list[Group]] = {}
     for group in groups:
-        if math.isfinite(group.mean):
-            others = {key: value for key, value in study.changed(group).items() if key not in along}
-            width = 1 if widths else group.first.width
-            lines.setdefault(label(group.algebra, width, others), []).append(group)
+        lines.setdefault(_line(study, group, along, widths), []).append(group)
     seen: dict[str, int] = {}
     for name, line in lines.items():
         number = seen[line[0].algebra] = seen.get(line[0].algebra, -1) + 1
         yield study.name(line[0]) if len(line) == 1 else name, number, line
 
 
-def _draw(panel: Axes, places: list[float], groups: list[Group], name: str, variant: int) -> None:
-    style = line_style(groups[0].algebra, variant) | mark_style(groups[0].algebra, variant)
+def _line(study: Study, group: Group, along: frozenset[str], widths: bool = False) -> str:
+    """The name of the line a row belongs to, with others that differ ``along`` settings (and widths) only."""
+    others = {key: value for key, value in study.changed(group).items() if key not in along}
+    return label(group.algebra, 1 if widths else group.first.width, others)
+
+
+def _draw(study: Study, panel: Axes, places: list[float], groups: list[Group], name: str, variant: int) -> None:
+    algebra = groups[0].algebra
+    style = line_style(study, algebra, variant) | mark_style(study, algebra, variant)
     panel.errorbar(
         places, [group.mean for group in groups], [math.nan if g.spread is None else g.spread for g in groups],
         linewidth=1.2, elinewidth=1.2, capsize=3, label=name, **style,
     )  # fmt: skip
 
 
-def _draw_printed(panel: Axes, groups: list[Group], cost: str) -> None:
+def _draw_printed(study: Study, panel: Axes, groups: list[Group], cost: str) -> None:
+    """Hollow marks, each tied to ours by a thread: a network's variants share a mark."""
     for group in groups:
         if group.printed:
             # The paper counts operations in its own ways, so its figure stands at our count of the same network.
             millions = group.printed.parameters if cost == "parameters" else ""
             place = 1e6 * float(millions) if millions else getattr(group.first, cost)
-            style: dict[str, Any] = mark_style(group.algebra) | line_style(group.algebra)
-            style |= {"linestyle": "", "fillstyle": "none", "zorder": 3}
-            panel.plot(place, float(group.printed.quality), **style)
+            style: dict[str, Any] = mark_style(study, group.algebra) | line_style(study, group.algebra)
+            there = float(group.printed.quality)
+            ends = [getattr(group.first, cost), place], [group.mean, there]
+            panel.plot(*ends, color=style["color"], linewidth=0.6, alpha=0.6, zorder=1)
+            panel.plot(place, there, **style | {"linestyle": "", "fillstyle": "none", "zorder": 3})
 
 
 def _logarithmic(panel: Axes) -> None:

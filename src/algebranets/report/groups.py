@@ -58,7 +58,7 @@ class Group:
     def pace(self) -> float | None:
         """Mean time of a step behind the first evaluation, so that starting and compiling do not count."""
         ends = [(result.curve[0], result.curve[-1]) for result in self.results if len(result.curve) > 1]
-        paces = [(b["seconds"] - a["seconds"]) / (b["step"] - a["step"]) for a, b in ends]
+        paces = [(b["seconds"] - a["seconds"]) / (b["step"] - a["step"]) for a, b in ends if b["step"] > a["step"]]
         return fmean(paces) if paces else None
 
     @property

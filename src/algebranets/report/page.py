@@ -139,14 +139,16 @@ def _runs_sheet(study: Study, environments: list[Facts]) -> Sheet:
             cells.append(str(environments.index(_flat(run.environment)) + 1))
             rows.append(tuple(map(Cell, cells)))
     headings = ("network", "seed", study.metric, "steps", "time", "device", "commit", "environment")
-    return Sheet("Runs", headings, tuple(rows), prose=(0, 5, 6))
+    return Sheet("Runs", headings, tuple(rows))
 
 
 def _pictures(study: Study) -> Iterator[Picture]:
     if study.finished:
         caption = "Filled marks: mean over seeds, with the sample standard deviation; lines join widths of one algebra."
         if any(group.printed for group in study.rows):
-            caption += " Hollow marks: the paper's figure of the same network, at our count of multiply-adds."
+            caption += (
+                " Hollow marks: the paper's figure of the network a thin line leads to, at our count of multiply-adds."
+            )
         yield Picture(
             "What quality costs", caption, {cost: figures.trade_off(study, (cost,)) for cost in figures.COSTS}
         )

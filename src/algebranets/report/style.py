@@ -13,6 +13,7 @@ from matplotlib.container import ErrorbarContainer
 from matplotlib.figure import Figure
 
 from algebranets.algebra import CATALOGUE
+from algebranets.report.groups import Study
 
 #: Drawn in this colour, lines and letters take the page's own.
 INK = "#010203"
@@ -48,7 +49,10 @@ COLOURS = (
 )  # fmt: skip
 _MARKERS = ("o", "s", "D", "p", "v", "P", "^", "<", ">", "X")
 #: For an algebra's first variant, its second and so on.
-_LINES: tuple[Any, ...] = ("-", (0, (4, 2)), (0, (1, 1.5)), (0, (5, 1.5, 1, 1.5)), (0, (8, 2)))
+_LINES: tuple[Any, ...] = (
+    "-", (0, (4, 2)), (0, (1, 1.5)), (0, (5, 1.5, 1, 1.5)), (0, (8, 2)), (0, (5, 1.5, 1, 1.5, 1, 1.5)), (0, (1, 4)),
+    (0, (8, 2, 3, 2)), (0, (2, 2)), (0, (3, 6)),
+)  # fmt: skip
 _FILLS: tuple[Any, ...] = ("full", "bottom", "left", "top", "right")
 
 
@@ -57,21 +61,26 @@ def drawing() -> AbstractContextManager[None]:
     return matplotlib.rc_context(_SETTINGS)
 
 
-def _place(algebra: str) -> int:
+def _place(study: Study, algebra: str) -> int:
     names = list(CATALOGUE)
-    # Algebras of one's own share what is left; R's ink is none of it.
-    return names.index(algebra) if algebra in names else 1 + sum(map(ord, algebra)) % (len(names) - 1)
+    if algebra in names:
+        return names.index(algebra)
+    # Algebras of one's own take what the study leaves over; R's ink is none of it.
+    present = list(dict.fromkeys(group.algebra for group in study.groups))
+    own = [name for name in present if name not in names]
+    free = [place for place, name in enumerate(names) if place and name not in present] or list(range(1, len(names)))
+    return free[own.index(algebra) % len(free)]
 
 
-def line_style(algebra: str, variant: int = 0) -> dict[str, Any]:
+def line_style(study: Study, algebra: str, variant: int = 0) -> dict[str, Any]:
     """An algebra's colour, and dashes for its variants."""
-    return {"color": COLOURS[_place(algebra)], "linestyle": _LINES[variant % len(_LINES)]}
+    return {"color": COLOURS[_place(study, algebra)], "linestyle": _LINES[variant % len(_LINES)]}
 
 
-def mark_style(algebra: str, variant: int = 0) -> dict[str, Any]:
+def mark_style(study: Study, algebra: str, variant: int = 0) -> dict[str, Any]:
     """An algebra's mark, half-filled for its variants."""
     return {
-        "marker": _MARKERS[_place(algebra)],
+        "marker": _MARKERS[_place(study, algebra)],
         "markersize": 7.5,
         "fillstyle": _FILLS[variant % len(_FILLS)],
         "markerfacecoloralt": "none",

@@ -39,15 +39,24 @@ def headline(study: Study) -> str:
         best = _best(study, study.finished)
         return (
             f"{study.name(best)} reaches {quality(best.mean, study.metric, unit=True)} {metric_name(study.metric)} "
-            f"with {amount(best.first.parameters)} parameters."
+            f"with {amount(best.first.parameters)} parameters{_aside(study)}."
         )
     ours, real = pair.ours, pair.real
     return (
         f"{study.name(ours)} reaches {quality(ours.mean, study.metric, unit=True)} {metric_name(study.metric)} with "
         f"{share(ours.first.parameters, real.first.parameters)} of the real network's parameters and "
         f"{share(ours.first.multiplies, real.first.multiplies)} of its multiply-adds; "
-        f"the real one reaches {quality(real.mean, study.metric, unit=True)}."
+        f"the real one reaches {quality(real.mean, study.metric, unit=True)}{_aside(study)}."
     )
+
+
+def _aside(study: Study) -> str:
+    return f" (all runs: {_shared(study)})" if study.shared else ""
+
+
+def _shared(study: Study) -> str:
+    """What all runs have that the recipe has not, and so no row's name says."""
+    return ", ".join(f"{key} = {value}" for key, value in sorted(study.shared.items()))
 
 
 def cards(study: Study) -> list[Card]:
@@ -84,8 +93,7 @@ def departures(study: Study) -> list[str]:
     """What differs from the paper, plainly: what it leaves open, what was changed, what was not run."""
     found = list(OPEN.get(study.recipe, ("The paper has no such experiment.",)))
     if study.shared:
-        settings = ", ".join(f"{key} = {value}" for key, value in sorted(study.shared.items()))
-        found.append(f"All runs here were made with {settings}, which is not the recipe's own setting.")
+        found.append(f"All runs here were made with {_shared(study)}, which is not the recipe's own setting.")
     mixed = [study.name(group) for group in study.groups if group.settings_differ]
     if mixed:
         found.append(

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from algebranets.data.batches import seed_of
 from algebranets.pruning import Pruner
-from algebranets.train.folder import RunFolder
+from algebranets.train.folder import RunFolder, step_of
 from algebranets.train.hardware import capture
 from algebranets.train.plan import Plan
 from algebranets.train.tasks import Task
@@ -127,7 +127,13 @@ class Checkpoints(Callback):
 
     def on_train_start(self, trainer: pl.Trainer, task: pl.LightningModule) -> None:
         self.saved_at = time.monotonic()
-        if threading.current_thread() is threading.main_thread():  # others hear no signals
+        self._listen()
+
+    def on_validation_start(self, trainer: pl.Trainer, task: pl.LightningModule) -> None:
+        self._listen()
+
+    def _listen(self) -> None:
+        if not self.before and threading.current_thread() is threading.main_thread():  # others hear no signals
             for number in (signal.SIGTERM, signal.SIGINT):
                 self.before[number] = signal.signal(number, self._ask)
 
@@ -154,7 +160,7 @@ class Checkpoints(Callback):
 
     def on_validation_batch_end(self, trainer: pl.Trainer, *_: Any) -> None:
         if self._any(trainer, self.asked is not None):
-            self._stop(trainer.global_step)
+            self._stop(trainer.global_step or step_of(self.folder.checkpoints()[-1]))  # before training goes on
 
     def _stop(self, step: int) -> None:
         raise Stopped(f"stopped by {self.asked or 'another process'} at step {step}, behind a checkpoint.")

@@ -35,11 +35,16 @@ def device_name(device: torch.device | str) -> str:
 
 def commit() -> str:
     """The commit of the checkout this package runs from, or "unknown"."""
-    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--abbrev=7"]
     try:
-        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=5).stdout.strip()
+        _git("ls-files", "--error-unmatch", Path(__file__).name)  # not a repository that an installed copy lies in
+        return _git("describe", "--always", "--dirty", "--abbrev=7")
     except (OSError, subprocess.SubprocessError):
         return "unknown"
+
+
+def _git(*arguments: str) -> str:
+    command = ["git", "-C", str(Path(__file__).parent), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=5).stdout.strip()
 
 
 def _version(package: str) -> str:

@@ -30,6 +30,8 @@ SCHEDULES: dict[str, Callable[[Schedule, float], float]] = {
 
 #: Settings that have options of their own on the command line.
 OWN = ("recipe", "algebra", "width", "seed")
+#: Options of models that the data decides.
+OF_DATA = ("model.num_classes", "model.in_channels", "model.vocab_size")
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,8 @@ class Optimizer:
         _one_of("optimizer.name", self.name, ("sgd", "adam", "adamw"))
         for name in ("lr", "weight_decay", "clip"):
             _between(f"optimizer.{name}", getattr(self, name), 0, math.inf)
+        if len(self.betas) != 2 or not all(0 <= beta < 1 for beta in self.betas):
+            raise ValueError(f"optimizer.betas must be two numbers from 0 up to (not including) 1; got {self.betas}.")
 
 
 @dataclass(frozen=True)
@@ -154,8 +158,11 @@ class Experiment:
     def __post_init__(self) -> None:
         algebras.get(self.algebra)  # says what is wrong with it
         _at_least_one("", evaluations=self.evaluations)
-        if self.epochs <= 0 and self.steps <= 0:
-            raise ValueError(f"epochs or steps must be positive; got epochs={self.epochs} and steps={self.steps}.")
+        _between("label_smoothing", self.label_smoothing, 0, 1)
+        if min(self.epochs, self.steps) < 0 or not 0 < self.epochs + self.steps < math.inf:
+            raise ValueError(
+                f"epochs or steps must be positive and finite; got epochs={self.epochs} and steps={self.steps}."
+            )
         object.__setattr__(self, "model", _complete(self.model))
 
     @property
@@ -187,8 +194,10 @@ class Experiment:
         experiment = self
         for name, value in settings.items():
             known = dict(experiment.settings())
+            if name in OF_DATA:
+                raise ValueError(f"{name} cannot be set: the data decides it. Leave it away, or set data.name.")
             if name not in known or name in OWN:
-                raise ValueError(_unknown(name, [key for key in known if key not in OWN]))
+                raise ValueError(_unknown(name, [key for key in known if key not in OWN + OF_DATA]))
             first, _, rest = name.partition(".")
             part = getattr(experiment, first)
             if isinstance(part, Mapping):  # the model's options, which `models.create` checks
@@ -198,8 +207,11 @@ class Experiment:
                 part = replace(part, **{rest: value})
             else:
                 part = value = _checked(name, value, _types(Experiment)[first])
+            new: dict[str, Any] = {first: part}
+            if name == "epochs" and "steps" not in settings:
+                new["steps"] = 0  # which would decide otherwise
             if value != known[name]:
-                experiment = replace(experiment, **{first: part}, changes={**experiment.changes, name: value})
+                experiment = replace(experiment, **new, changes={**experiment.changes, name: value})
         return experiment
 
     def settings(self) -> Iterator[tuple[str, Any]]:

@@ -97,7 +97,7 @@ class RunFolder:
             if self.algebra.is_file():  # the file it came from may be gone
                 saved["algebra"] = str(self.algebra)
             return Experiment.from_dict(saved)
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             raise ValueError(f"{self.path} is no run's folder: it has no config.json.") from None
         except (KeyError, TypeError, json.JSONDecodeError) as error:
             raise ValueError(
@@ -111,7 +111,7 @@ class RunFolder:
     def environment(self) -> dict[str, Any]:
         """Where the run ran last; nothing if it never did."""
         path = self.path / "environment.json"
-        return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        return _json(path.read_bytes(), path) if path.exists() else {}
 
     def finished(self) -> Result | None:
         """What came out, if it is done."""
@@ -142,9 +142,9 @@ class RunFolder:
         """The rows of metrics; a last one that a kill cut short is left out."""
         if not self.metrics.exists():
             return
-        for line in self.metrics.read_text(encoding="utf-8").splitlines(keepends=True):
-            if line.endswith("\n"):
-                yield json.loads(line)
+        for number, line in enumerate(self.metrics.read_bytes().splitlines(keepends=True), 1):
+            if line.endswith(b"\n"):
+                yield _json(line, f"line {number} of {self.metrics}")
 
     def rewind(self, step: int) -> None:
         """Forget rows and (broken) checkpoints behind ``step``: training will make them again.
@@ -152,6 +152,8 @@ class RunFolder:
         Left there, they would count among the newest, and whole ones would be removed in their place.
         """
         remove(path for path in self.checkpoints() if step_of(path) > step)
+        for partial in (self.path / "checkpoints").glob("*.partial"):  # cut short by a kill
+            partial.unlink()
         kept = [row for row in self.rows() if row["step"] <= step]
         files.write(self.metrics, "".join(json.dumps(row) + "\n" for row in kept))
 
@@ -163,7 +165,7 @@ class RunFolder:
 
     def checkpoints(self) -> list[Path]:
         """Those that are there, oldest first."""
-        return sorted((self.path / "checkpoints").glob("step-*.ckpt"))
+        return sorted((self.path / "checkpoints").glob(f"step-{'[0-9]' * 9}.ckpt"))
 
     def newest_checkpoint(self) -> Path | None:
         """The newest one that is whole; None if training begins. Broken ones are named in the log."""
@@ -212,10 +214,17 @@ def _broken(path: Path) -> str | None:
     if not digest.exists():
         return "its digest is missing"
     try:
-        expected, found = digest.read_text(encoding="utf-8").strip(), _sha256(path)
-    except FileNotFoundError:  # the first process was faster to remove it
-        return "it is gone"
+        expected, found = digest.read_text(encoding="ascii", errors="replace").strip(), _sha256(path)
+    except OSError as error:  # the disk's; or the first process was faster to remove it
+        return str(error)
     return None if expected == found else f"its SHA-256 should be {expected[:12]}... and is {found[:12]}..."
+
+
+def _json(text: bytes, where: object) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise ValueError(f"{where} is damaged ({error}); remove it to go on without it.") from None
 
 
 def _sha256(path: Path) -> str:

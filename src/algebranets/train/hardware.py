@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,8 @@ class Hardware:
                 raise ValueError(f"{name} must be at least 1; got {getattr(self, name)}.")
         if self.accelerator == "cuda" and not torch.cuda.is_available():
             raise ValueError("accelerator 'cuda' needs a CUDA device, and torch sees none here; take cpu or auto.")
+        if self.precision == "16" and not self.on_gpu:
+            raise ValueError("precision '16' needs a CUDA device, and torch sees none here; take bf16 or 32.")
         if self.strategy == "fsdp" and not self.on_gpu:
             raise ValueError("strategy 'fsdp' shards over CUDA devices, and torch sees none here; take ddp.")
 
@@ -147,6 +150,31 @@ def quiet() -> Iterator[None]:
     finally:
         for talker, level in zip(talkers, levels, strict=True):
             talker.setLevel(level)
+
+
+def synchronise(model: nn.Module) -> None:
+    """Batch norms take their statistics over all processes, in place: torch's `SyncBatchNorm` does so on GPUs only."""
+    for module in model.modules():
+        if isinstance(module, nn.modules.batchnorm._BatchNorm):
+            module.forward = partial(_over_processes, module)  # type: ignore[method-assign]
+
+
+def _over_processes(norm: Any, x: Tensor) -> Tensor:
+    from torch.distributed.nn.functional import all_reduce  # not in every build of torch
+
+    if not norm.training:
+        return type(norm).forward(norm, x)
+    axes, shape = [0, *range(2, x.dim())], (-1, *[1] * (x.dim() - 2))
+    count = all_reduce(torch.tensor(float(x.numel() // x.shape[1])))
+    mean = all_reduce(x.float().sum(axes)) / count
+    centred = x.float() - mean.view(shape)
+    variance = all_reduce(centred.square().sum(axes)) / count
+    with torch.no_grad():
+        norm.num_batches_tracked += 1
+        norm.running_mean.lerp_(mean, norm.momentum)
+        norm.running_var.lerp_(variance * count / (count - 1), norm.momentum)
+    scale = norm.weight * (variance + norm.eps).rsqrt()
+    return (centred * scale.view(shape) + norm.bias.view(shape)).to(x.dtype)
 
 
 def _strategy(hardware: Hardware, model: nn.Module, num_processes: int) -> Strategy | str:

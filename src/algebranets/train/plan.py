@@ -99,7 +99,9 @@ class ImagePlan(Plan[Images, ImageTensors | ImageFolder]):
         return Classification(model, self.data.num_classes, e.optimizer, self.steps, e.schedule, e.label_smoothing)
 
     def example_inputs(self, model: Any) -> tuple[Any, ...]:
-        return model.example_inputs(self.data.image_size)
+        """As large as evaluation has it: files are cut to ``crop``, tensors are taken whole."""
+        cut = self.settings.crop if isinstance(self.data, ImageFolder) else 0
+        return model.example_inputs(cut or self.data.image_size)
 
 
 class TextPlan(Plan[Texts, Text]):
@@ -118,7 +120,8 @@ class TextPlan(Plan[Texts, Text]):
 
     def task(self, model: nn.Module) -> Task:
         e = self.experiment
-        return Language(model, e.optimizer, self.steps, e.schedule, self.settings.eval_window or None)
+        window = self.settings.eval_window or None
+        return Language(model, e.optimizer, self.steps, e.schedule, e.label_smoothing, window)
 
     def example_inputs(self, model: Any) -> tuple[Any, ...]:
         return model.example_inputs()

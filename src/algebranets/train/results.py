@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import Field, asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +52,7 @@ class Result:
     @classmethod
     def load(cls, path: Path) -> Result:
         """What `save` wrote."""
-        return cls.from_dict(_json(path.read_text(encoding="utf-8"), path), path)
+        return cls.from_dict(_json(path.read_bytes(), path), path)
 
     @classmethod
     def from_dict(cls, data: Any, where: object) -> Result:
@@ -63,7 +63,21 @@ class Result:
             raise ValueError(
                 f"{where} is no result of algebranets: it must hold {', '.join(names)}; differs in {found}."
             )
+        wrong = [field.name for field in fields(cls) if not isinstance(data[field.name], _KINDS[_kind(field)])]
+        if wrong or not all(isinstance(row, dict) for row in data["curve"]):
+            raise ValueError(
+                f"{where} is no result of algebranets: {', '.join(wrong) or 'curve'} must be as `algebranets train` "
+                "wrote it. Leave it out."
+            )
         return cls(**data)
+
+
+#: What JSON makes of a field's type.
+_KINDS: dict[str, type | tuple[type, ...]] = {"str": str, "int": int, "float": (int, float), "dict": dict, "list": list}
+
+
+def _kind(field: Field[Any]) -> str:
+    return str(field.type).partition("[")[0]
 
 
 def label(algebra: str, width: float, changes: Mapping[str, Any]) -> str:
@@ -101,11 +115,17 @@ def _read(path: Path) -> Iterator[Result]:
         for file in sorted(path.rglob("result.json")):
             yield Result.load(file)
         return
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+    for number, line in enumerate(path.read_bytes().splitlines(), 1):
         yield Result.from_dict(_json(line, f"{path}, line {number},"), f"{path}, line {number},")
 
 
-def _json(text: str, where: object) -> Any:
+def unfinished(paths: Iterable[Path]) -> list[Path]:
+    """Folders of runs that have come to no result (yet), which `read` leaves out."""
+    begun = {file.parent for path in paths if path.is_dir() for file in path.rglob("config.json")}
+    return sorted(path for path in begun if not (path / "result.json").exists())
+
+
+def _json(text: bytes, where: object) -> Any:
     try:
         return json.loads(text)
     except ValueError as error:

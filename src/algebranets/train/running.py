@@ -20,7 +20,7 @@ from typing import Any
 import lightning.pytorch as pl
 import torch
 from lightning.pytorch.callbacks import Callback
-from lightning.pytorch.loggers import Logger
+from lightning.pytorch.loggers import CSVLogger, Logger
 from lightning.pytorch.utilities import rank_zero_only
 from torch import Tensor, nn
 
@@ -32,7 +32,7 @@ from algebranets.train.callbacks import Capture, Checkpoints, Journal, Prune, St
 from algebranets.train.environment import environment
 from algebranets.train.experiment import Experiment
 from algebranets.train.folder import RunFolder, step_of
-from algebranets.train.hardware import Hardware, compile_blocks, make_trainer, quiet
+from algebranets.train.hardware import Hardware, compile_blocks, make_trainer, quiet, synchronise
 from algebranets.train.plan import ImagePlan, TextPlan
 from algebranets.train.results import Result
 from algebranets.train.weights import load, publish
@@ -130,8 +130,9 @@ def run(
         return None
     folder.create(experiment)
     with folder.locked(), _logging(folder):
+        command = folder.environment().get("command", _command())  # the one that began it makes it again
         folder.write_environment(
-            {**environment(trainer.strategy.root_device), "command": _command(), "hardware": hardware.to_dict()}
+            {**environment(trainer.strategy.root_device), "command": command, "hardware": hardware.to_dict()}
         )
         _fit(plan, folder, hardware, trainer, model, journal)
         return _finish(plan, folder)
@@ -175,6 +176,12 @@ def _fit(
         folder.rewind(step)
     rows = list(folder.rows())
     journal.begin(step, rows)
+    for logger in trainer.loggers:
+        if isinstance(logger, CSVLogger):  # which begins its file anew
+            for row in rows:
+                logger.log_metrics({key: value for key, value in row.items() if key != "step"}, int(row["step"]))
+    if trainer.world_size > 1 and not hardware.on_gpu:
+        synchronise(model)
     if hardware.on_gpu and isinstance(plan, ImagePlan):
         model.to(memory_format=torch.channels_last)  # as its images are
     if hardware.compile:

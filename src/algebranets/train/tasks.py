@@ -34,10 +34,12 @@ from algebranets.train.experiment import Optimizer, Schedule
 class Task(pl.LightningModule):
     """A model, its loss, its optimiser over ``steps`` steps; `measured` is what the last evaluation gave."""
 
-    def __init__(self, model: nn.Module, optimizer: Optimizer, schedule: Schedule | None, steps: int) -> None:
+    def __init__(
+        self, model: nn.Module, optimizer: Optimizer, schedule: Schedule | None, steps: int, label_smoothing: float
+    ) -> None:
         super().__init__()
         self.model = model
-        self.steps = steps
+        self.steps, self.label_smoothing = steps, label_smoothing
         self.optimizer_settings, self.schedule = optimizer, schedule or Schedule()
         self.measured: dict[str, float] = {}
         self.nats = MeanMetric()
@@ -89,8 +91,7 @@ class Classification(Task):
         schedule: Schedule | None = None,
         label_smoothing: float = 0.0,
     ) -> None:
-        super().__init__(model, optimizer, schedule, steps)
-        self.label_smoothing = label_smoothing
+        super().__init__(model, optimizer, schedule, steps, label_smoothing)
         kinds = {"accuracy": 1, **({"top5": 5} if num_classes > 5 else {})}
         self.accuracies = nn.ModuleDict(
             {
@@ -135,9 +136,10 @@ class Language(Task):
         optimizer: Optimizer,
         steps: int,
         schedule: Schedule | None = None,
+        label_smoothing: float = 0.0,
         window: int | None = None,
     ) -> None:
-        super().__init__(model, optimizer, schedule, steps)
+        super().__init__(model, optimizer, schedule, steps, label_smoothing)
         self.evaluation_options = {"window": window} if window else {}
         self.state: Any = None
 
@@ -157,7 +159,7 @@ class Language(Task):
     def training_step(self, batch: tuple[Tensor, ...], batch_idx: int) -> Tensor:
         tokens, targets, fresh = batch
         logits, self.state = self(tokens, None if fresh else self.state)
-        return F.cross_entropy(logits.flatten(0, 1), targets.flatten())
+        return F.cross_entropy(logits.flatten(0, 1), targets.flatten(), label_smoothing=self.label_smoothing)
 
     def on_validation_epoch_start(self) -> None:
         super().on_validation_epoch_start()
