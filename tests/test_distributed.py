@@ -1,4 +1,4 @@
-"""Two processes: DistributedDataParallel on every layer, and whitening over the batch of all ranks."""
+"""Two processes: DistributedDataParallel on every layer, whitening and batch norm over the batch of all ranks."""
 
 import copy
 
@@ -11,6 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 import algebranets as an
 import zoo
 from algebranets import M2R, H
+from algebranets.train.hardware import synchronise
 
 WORLD = 2
 EXAMPLES = [e for e in zoo.LAYERS if "Dropout" not in e.name and list(e.make(M2R).parameters())]
@@ -67,7 +68,33 @@ def whitening(rank, folder):
     dist.destroy_process_group()
 
 
-@pytest.mark.parametrize("claim", [ddp, whitening], ids=lambda f: f.__name__)
+def batch_norm(rank, folder):
+    """The same of batch norms that were made to take all ranks' statistics."""
+    dist.init_process_group("gloo", init_method=f"file://{folder}/norm", rank=rank, world_size=WORLD)
+    for kind, sides in ((torch.nn.BatchNorm1d, ()), (torch.nn.BatchNorm2d, (4, 5))):
+        torch.manual_seed(0)
+        whole = 3 + torch.randn(10, 3, *sides, dtype=torch.float64)
+        share = slice(0, 6) if rank == 0 else slice(6, 10)
+        alone = kind(3, dtype=torch.float64)
+        torch.nn.init.normal_(alone.weight)
+        layer = torch.nn.Sequential(copy.deepcopy(alone))
+        synchronise(layer)
+        weights = torch.randn_like(whole)
+        x, y = whole[share].clone().requires_grad_(), whole.clone().requires_grad_()
+        mine, expected = layer(x), alone(y)
+        torch.testing.assert_close(mine, expected[share])
+        (mine * weights[share]).sum().backward()
+        (expected * weights).sum().backward()
+        torch.testing.assert_close(x.grad, y.grad[share])
+        dist.all_reduce(layer[0].weight.grad)
+        torch.testing.assert_close(layer[0].weight.grad, alone.weight.grad)
+        for a, b in zip(layer.buffers(), alone.buffers(), strict=True):
+            torch.testing.assert_close(a, b)
+        torch.testing.assert_close(layer.eval()(x), alone.eval()(y)[share])
+    dist.destroy_process_group()
+
+
+@pytest.mark.parametrize("claim", [ddp, whitening, batch_norm], ids=lambda f: f.__name__)
 def test_on_two_ranks(claim, tmp_path):
     context = mp.spawn(claim, args=(tmp_path,), nprocs=WORLD, join=False)
     assert any(context.join(timeout=60) for _ in range(10))  # raises what a rank raised

@@ -259,11 +259,14 @@ def test_a_damaged_file_of_a_run_is_named(tmp_path):
     metrics = tmp_path / "metrics.jsonl"
     whole = metrics.read_bytes()
     metrics.write_bytes(b"\0" * 50 + b"\n" + whole)
-    with pytest.raises(ValueError, match=r"line 1 of .*metrics\.jsonl is damaged"):
+    with pytest.raises(ValueError, match=r"metrics\.jsonl, line 1, is no JSON .* Remove it to go on"):
         train.resume(tmp_path)
     metrics.write_bytes(whole)
     (tmp_path / "environment.json").write_text("")
-    with pytest.raises(ValueError, match=r"environment\.json is damaged"):
+    with pytest.raises(ValueError, match=r"environment\.json is no JSON"):
+        train.resume(tmp_path)
+    (tmp_path / "config.json").write_bytes(b"\xff\xfe")
+    with pytest.raises(ValueError, match=r"config\.json is no JSON .* must be as `algebranets train` wrote it"):
         train.resume(tmp_path)
 
 
@@ -418,7 +421,7 @@ def test_an_algebra_from_a_file_goes_with_its_run(tmp_path):
 def test_losses_on_two_processes_are_those_of_one(norm, steps, tmp_path):
     """The same command with --devices 2: ranks see halves of the same batches, and statistics are those of both.
 
-    Behind step 9 some ReLU of batch norm's network turns, by rounding, which is then seen in the loss (1e-4).
+    Behind step 9 rounding shows in the loss of batch norm's network (1e-4), as it does with other numbers of threads.
     """
     settings = [f"--set={name}={value}" for name, value in SMALL["digits"].items()] + [f"--set=model.norm={norm}"]
     shared = ["--width", "0.25", "--accelerator", "cpu", "--log-steps", "1", *settings]

@@ -1,11 +1,13 @@
-"""Files that are written whole or not at all."""
+"""Files that are written whole or not at all, and named where they are damaged."""
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 
 @contextmanager
@@ -34,3 +36,16 @@ def write(path: Path, text: str) -> None:
     """``path.write_text``, whole or not at all."""
     with replacing(path) as partial:
         partial.write_text(text, encoding="utf-8")
+
+
+def parse(text: bytes, where: object, advice: str) -> Any:
+    """What JSON says, or an error that says ``where`` it stands and what to do.
+
+    >>> parse(b"", "result.json", "Leave it out.")
+    Traceback (most recent call last):
+    ValueError: result.json is no JSON (Expecting value: line 1 column 1 (char 0)). Leave it out.
+    """
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise ValueError(f"{where} is no JSON ({error}). {advice}") from None

@@ -130,7 +130,7 @@ class _Whitening(nn.Module):
     def _of_batch(self, x: Float[Tensor, "batch feat *size"]) -> tuple[Centred, Statistics]:
         """The batch, centred, and its statistics, over all ranks; keeps the running ones up to date."""
         share = self.sync and dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
-        add: Callable[[Tensor], Tensor] = _sum_over_ranks if share else lambda total: total
+        add: Callable[[Tensor], Tensor] = sum_over_ranks if share else lambda total: total
         t = _planes(x, self.algebra.dim)
         largest = t.detach().abs().amax((0, 3)).amax(0) if t.numel() else t.new_zeros(t.shape[2])
         if share:
@@ -371,10 +371,22 @@ def _fuses(dim: int) -> bool:
     return torch.compiler.is_compiling() and dim <= FEW
 
 
-def _sum_over_ranks(total: Tensor) -> Tensor:
-    from torch.distributed.nn.functional import all_reduce  # not in every build of torch
+class _SumOverRanks(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, mine: Tensor) -> Tensor:
+        total = mine.clone(memory_format=torch.contiguous_format)
+        dist.all_reduce(total)
+        return total
 
-    return all_reduce(total)
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        return sum_over_ranks(gradient)
+
+
+def sum_over_ranks(mine: Tensor) -> Tensor:
+    """The sum of what each rank has, on every rank; gradients flow back to all of them."""
+    total: Tensor = _SumOverRanks.apply(mine)
+    return total
 
 
 def _at_least_float32(dtype: torch.dtype) -> torch.dtype:

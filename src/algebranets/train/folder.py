@@ -36,6 +36,9 @@ log = logging.getLogger("algebranets")
 #: How many checkpoints are kept: the newest, and one to fall back to.
 KEPT = 2
 
+_AS_WRITTEN = "It must be as `algebranets train` wrote it."
+_REMOVE = "Remove it to go on without it."
+
 
 @dataclass(frozen=True)
 class RunFolder:
@@ -93,16 +96,14 @@ class RunFolder:
     def experiment(self) -> Experiment:
         """The experiment of the run in this folder."""
         try:
-            saved = json.loads(self.config.read_text(encoding="utf-8"))
+            saved = files.parse(self.config.read_bytes(), self.config, _AS_WRITTEN)
             if self.algebra.is_file():  # the file it came from may be gone
                 saved["algebra"] = str(self.algebra)
             return Experiment.from_dict(saved)
         except (FileNotFoundError, NotADirectoryError):
             raise ValueError(f"{self.path} is no run's folder: it has no config.json.") from None
-        except (KeyError, TypeError, json.JSONDecodeError) as error:
-            raise ValueError(
-                f"{self.config} cannot be read ({error!r}); it must be as `algebranets train` wrote it."
-            ) from None
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"{self.config} is no experiment ({error!r}). {_AS_WRITTEN}") from None
 
     def write_environment(self, where: dict[str, Any]) -> None:
         """Where the run runs now."""
@@ -111,7 +112,7 @@ class RunFolder:
     def environment(self) -> dict[str, Any]:
         """Where the run ran last; nothing if it never did."""
         path = self.path / "environment.json"
-        return _json(path.read_bytes(), path) if path.exists() else {}
+        return files.parse(path.read_bytes(), path, _REMOVE) if path.exists() else {}
 
     def finished(self) -> Result | None:
         """What came out, if it is done."""
@@ -144,7 +145,7 @@ class RunFolder:
             return
         for number, line in enumerate(self.metrics.read_bytes().splitlines(keepends=True), 1):
             if line.endswith(b"\n"):
-                yield _json(line, f"line {number} of {self.metrics}")
+                yield files.parse(line, f"{self.metrics}, line {number},", _REMOVE)
 
     def rewind(self, step: int) -> None:
         """Forget rows and (broken) checkpoints behind ``step``: training will make them again.
@@ -218,13 +219,6 @@ def _broken(path: Path) -> str | None:
     except OSError as error:  # the disk's; or the first process was faster to remove it
         return str(error)
     return None if expected == found else f"its SHA-256 should be {expected[:12]}... and is {found[:12]}..."
-
-
-def _json(text: bytes, where: object) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError as error:
-        raise ValueError(f"{where} is damaged ({error}); remove it to go on without it.") from None
 
 
 def _sha256(path: Path) -> str:

@@ -20,6 +20,7 @@ from lightning.pytorch.plugins.io import TorchCheckpointIO
 from lightning.pytorch.strategies import FSDPStrategy, Strategy
 from torch import Tensor, nn
 
+from algebranets.nn.whitening import sum_over_ranks
 from algebranets.train.folder import RunFolder, save_checkpoint
 
 #: By our names, Lightning's.
@@ -160,15 +161,14 @@ def synchronise(model: nn.Module) -> None:
 
 
 def _over_processes(norm: Any, x: Tensor) -> Tensor:
-    from torch.distributed.nn.functional import all_reduce  # not in every build of torch
-
     if not norm.training:
         return type(norm).forward(norm, x)
     axes, shape = [0, *range(2, x.dim())], (-1, *[1] * (x.dim() - 2))
-    count = all_reduce(torch.tensor(float(x.numel() // x.shape[1])))
-    mean = all_reduce(x.float().sum(axes)) / count
-    centred = x.float() - mean.view(shape)
-    variance = all_reduce(centred.square().sum(axes)) / count
+    wide = x.to(torch.promote_types(x.dtype, torch.float32))
+    count = sum_over_ranks(wide.new_tensor(x.numel() // x.shape[1]))
+    mean = sum_over_ranks(wide.sum(axes)) / count
+    centred = wide - mean.view(shape)
+    variance = sum_over_ranks(centred.square().sum(axes)) / count
     with torch.no_grad():
         norm.num_batches_tracked += 1
         norm.running_mean.lerp_(mean, norm.momentum)

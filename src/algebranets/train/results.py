@@ -13,6 +13,8 @@ from algebranets import files
 #: The quantity each kind of run is judged by, and whether more of it is better.
 METRICS = {"accuracy": True, "bpc": False}
 
+_OUT = "Run it again or leave it out."
+
 
 @dataclass(frozen=True)
 class Result:
@@ -52,7 +54,7 @@ class Result:
     @classmethod
     def load(cls, path: Path) -> Result:
         """What `save` wrote."""
-        return cls.from_dict(_json(path.read_bytes(), path), path)
+        return cls.from_dict(files.parse(path.read_bytes(), path, _OUT), path)
 
     @classmethod
     def from_dict(cls, data: Any, where: object) -> Result:
@@ -67,7 +69,7 @@ class Result:
         if wrong or not all(isinstance(row, dict) for row in data["curve"]):
             raise ValueError(
                 f"{where} is no result of algebranets: {', '.join(wrong) or 'curve'} must be as `algebranets train` "
-                "wrote it. Leave it out."
+                f"wrote it. {_OUT}"
             )
         return cls(**data)
 
@@ -116,17 +118,11 @@ def _read(path: Path) -> Iterator[Result]:
             yield Result.load(file)
         return
     for number, line in enumerate(path.read_bytes().splitlines(), 1):
-        yield Result.from_dict(_json(line, f"{path}, line {number},"), f"{path}, line {number},")
+        where = f"{path}, line {number},"
+        yield Result.from_dict(files.parse(line, where, _OUT), where)
 
 
 def unfinished(paths: Iterable[Path]) -> list[Path]:
     """Folders of runs that have come to no result (yet), which `read` leaves out."""
     begun = {file.parent for path in paths if path.is_dir() for file in path.rglob("config.json")}
     return sorted(path for path in begun if not (path / "result.json").exists())
-
-
-def _json(text: bytes, where: object) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError as error:
-        raise ValueError(f"{where} is no JSON ({error}); run it again or leave it out.") from None
