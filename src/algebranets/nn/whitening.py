@@ -371,23 +371,11 @@ def _fuses(dim: int) -> bool:
     return torch.compiler.is_compiling() and dim <= FEW
 
 
-class _SumOverRanks(torch.autograd.Function):
-    @staticmethod
-    def forward(_: Any, mine: Tensor) -> Tensor:
-        total = mine.clone(memory_format=torch.contiguous_format)
-        dist.all_reduce(total)
-        return total
-
-    @staticmethod
-    def backward(_: Any, gradient: Tensor) -> Tensor:
-        return sum_over_ranks(gradient)
-
-
-@torch.compiler.disable  # type: ignore[untyped-decorator]
 def sum_over_ranks(mine: Tensor) -> Tensor:
     """The sum of what each rank has, on every rank; gradients flow back to all of them. Graphs break here."""
-    total: Tensor = _SumOverRanks.apply(mine)
-    return total
+    from torch.distributed.nn.functional import all_reduce  # not in every build of torch
+
+    return all_reduce(mine)
 
 
 def _at_least_float32(dtype: torch.dtype) -> torch.dtype:

@@ -145,6 +145,8 @@ def quiet() -> Iterator[None]:
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", module=r"lightning|torch\._inductor")
+            # Of `sum_over_ranks`: what torch names in its place is private.
+            warnings.filterwarnings("ignore", message=r"torch\.distributed\.nn\.functional\.all_reduce is deprecated")
             # `capture` records on a stream of its own, which gradients are then waited for: as it should be.
             warnings.filterwarnings("ignore", message="The AccumulateGrad node's stream does not match")
             yield
