@@ -372,7 +372,7 @@ def _fuses(dim: int) -> bool:
 
 
 def sum_over_ranks(mine: Tensor) -> Tensor:
-    """The sum of what each rank has, on every rank; gradients flow back to all of them. Graphs break here."""
+    """The sum of what each rank has, on every rank; gradients flow back to all of them."""
     from torch.distributed.nn.functional import all_reduce  # not in every build of torch
 
     return all_reduce(mine)
