@@ -8,10 +8,11 @@ from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, 
 
 import algebranets as an
 import zoo
-from algebranets import DUAL, M2R, C, H, R, account
+from algebranets import DUAL, M2R, C, H, R, account, product
 from algebranets.accounting import Product, Work, work
 from algebranets.accounting.counter import attention, attention_backward
-from algebranets.algebra import CATALOGUE
+from algebranets.algebra import CATALOGUE, direct_sum
+from algebranets.nn.decoding import AddNorm
 from conftest import ALGEBRAS
 from test_models import small
 
@@ -115,6 +116,74 @@ def test_fused_recurrent_kernels_have_a_formula():
     for name in ("mkldnn_rnn_layer", "mkldnn_rnn_layer_backward"):
         flops = formulas[getattr(torch.ops.aten, name)](torch.empty(7, 3, 5), *map(torch.empty, weights), out_val=0)
         assert flops == 2 * 21 * 12 * (5 + 4) * (2 if "backward" in name else 1)
+
+
+@pytest.fixture
+def kernels(monkeypatch):
+    """Kernels run on a CPU, by triton's interpreter."""
+    pytest.importorskip("triton")
+    monkeypatch.setattr("algebranets.product.kernels.usable", lambda _: True)
+    monkeypatch.setattr("algebranets.product.combine.usable", lambda _: True)
+    return monkeypatch
+
+
+def launched(run):
+    """Operations as torch's counter sees them, of the operators of ours that have a formula and of torch's."""
+    with FlopCounterMode(display=False) as counter:
+        run()
+    counts = {str(op): flops for op, flops in counter.get_flop_counts().get("Global", {}).items()}
+    ours = {op.removeprefix("algebranets."): flops for op, flops in counts.items() if op.startswith("algebranets.")}
+    return ours, {op: flops for op, flops in counts.items() if not op.startswith("algebranets.")}
+
+
+@pytest.mark.parametrize("algebra", [M2R, H, DUAL, direct_sum(C, M2R)], ids=str)
+@pytest.mark.usefixtures("kernels")
+def test_decoding_kernels_multiply_what_the_table_says(algebra):
+    layer, x = an.nn.Linear(3 * algebra.dim, 2 * algebra.dim, algebra=algebra), torch.randn(2, 3 * algebra.dim)
+    cell = an.nn.GRU(3 * algebra.dim, 2 * algebra.dim, algebra=algebra)
+    with torch.no_grad():
+        assert launched(lambda: layer(x)) == ({"decode_linear": 2 * 2 * 3 * 2 * algebra.multiplies}, {})
+        assert launched(lambda: cell(x[None])) == ({"decode_step": 2 * 2 * 3 * (3 + 2) * 2 * algebra.multiplies}, {})
+
+
+@pytest.mark.parametrize("algebra", [R, M2R, H], ids=str)
+@pytest.mark.usefixtures("kernels")
+def test_depthwise_kernels_multiply_as_torch_counts_the_same_convolution(algebra):
+    """Forward, gradient of the input, gradient of the weight: each the same, at every place of the output."""
+    layer = an.nn.Conv2d(3 * algebra.dim, 3 * algebra.dim, (3, 2), stride=(2, 1), padding=1, groups=3, algebra=algebra)
+    x = torch.randn(2, 3 * algebra.dim, 5, 4, requires_grad=True)
+    once = 2 * account(layer, x).multiplies
+    assert once == 2 * 2 * 3 * 5 * 3 * 6 * algebra.multiplies
+    ours, torchs = launched(lambda: layer(x).sum().backward())
+    assert ours == {"depthwise": 2 * once, "depthwise_sums": once}
+    assert not torchs
+    if algebra is R:
+        twin = nn.Conv2d(3, 3, (3, 2), stride=(2, 1), padding=1, groups=3)
+        with torch.no_grad():
+            assert sum(launched(lambda: twin(x))[1].values()) == once
+
+
+def test_attention_in_one_launch_multiplies_as_torchs_operators_do(kernels):
+    layer = an.nn.RelativeAttention(12, 2, algebra=C).requires_grad_(False)
+    x, u, v = torch.randn(3, 1, 12), torch.randn(12), torch.randn(12)
+    cache = layer.cache(torch.randn(3, 2, 12), torch.randn(5, 12))
+    with torch.no_grad():
+        ours, torchs = launched(lambda: layer(x, None, u, v, cache))
+        kernels.setattr("algebranets.product.kernels.usable", lambda _: False)
+        assert not torchs
+        assert ours["attend"] == 3 * 2 * 3 * 5 * 12
+        assert sum(ours.values()) == sum(launched(lambda: layer(x, None, u, v, cache))[1].values())
+
+
+@pytest.mark.usefixtures("kernels")
+def test_combinations_count_nothing():
+    x, weight = torch.randn(3, 8, requires_grad=True), torch.randn(8, 2, requires_grad=True)
+    bias = torch.randn(8, requires_grad=True)
+    ours, torchs = launched(lambda: product.linear(x, weight, bias, algebra=H, lowering="bilinear").sum().backward())
+    assert not ours
+    assert torchs == {"aten.bmm": 3 * 2 * 3 * 2 * 2 * H.bilinear.rank}
+    with torch.no_grad():
+        assert launched(lambda: AddNorm(8)(x, x)) == ({}, {})
 
 
 # Rows -----------------------------------------------------------------------------------------------------------------

@@ -375,3 +375,38 @@ def test_spans_leave_out_nothing_but_zeros():
             assert block.waste == pytest.approx(1 - len(inside) / block.size**2)
     assert DUAL.blocks[0].spans == ((slice(0, 1), slice(0, 1)), (slice(1, 2), slice(0, 2)))
     assert CROSS.blocks[0].waste == pytest.approx(2 / 9)
+
+
+# Fewer multiplies ----------------------------------------------------------------------------------------------------
+
+
+@over_all
+def test_a_bilinear_algorithm_multiplies_by_the_table(algebra):
+    assert algebra.bilinear.terms == algebra.terms
+    assert algebra.bilinear.rank <= max(algebra.multiplies, 1)
+
+
+def test_ranks_are_the_best_known():
+    found = {a.name: a.bilinear.rank for a in [*CATALOGUE.values(), tensor(H, DUAL)]}
+    assert found == {
+        "R": 1,
+        "C": 3,
+        "M2R": 7,
+        "M3R": 23,
+        "M4R": 49,
+        "M2C": 21,
+        "H": 8,
+        "diagonal(4)": 4,
+        "DUAL": 3,
+        "CROSS": 5,
+        tensor(H, DUAL).name: 24,
+    }
+
+
+def test_rounding_errors_grow_with_what_is_summed():
+    assert C.bilinear.growth == pytest.approx(2**0.5)
+    assert H.bilinear.growth == pytest.approx(2**0.5)
+    assert M2R.bilinear.growth > 2
+    for plain in (R, DUAL, diagonal(4), cayley_dickson(3), clifford(1, 1, 1)):
+        assert plain.bilinear.rank == plain.multiplies
+        assert plain.bilinear.growth == 1

@@ -142,3 +142,28 @@ def test_a_small_network_trains_and_mixes_with_torchs_own_layers():
         optimizer.step()
         losses.append(loss.item())
     assert losses[-1] < 0.3 * losses[0]
+
+
+@pytest.mark.parametrize("algebra", ALGEBRAS, ids=str)
+@pytest.mark.parametrize("mode", ["learned", "zeros", "copy"])
+def test_a_lift_merged_into_a_convolution_is_both_of_them(algebra, mode):
+    """As a GPU does it: one convolution of the image, its borders and every gradient the same."""
+    lift = an.nn.Lift2d(3, mode, kernel_size=1, algebra=algebra, dtype=torch.float64)
+    conv = an.nn.Conv2d(3 * algebra.dim, 2 * algebra.dim, 3, 2, 1, algebra=algebra, dtype=torch.float64)
+    for parameter in (*lift.parameters(), *conv.parameters()):
+        nn.init.normal_(parameter)
+    x = torch.randn(2, 3, 5, 6, dtype=torch.float64, requires_grad=True)
+    assert lift._merges_with(conv) == (algebra.dim > 1)
+    results = [lift._merged(conv, x), conv(lift(x))]
+    inputs = [x, *lift.parameters(), *conv.parameters()]
+    torch.testing.assert_close(*results)
+    torch.testing.assert_close(*(torch.autograd.grad((y**2).sum(), inputs) for y in results))
+    torch.testing.assert_close(lift.into(conv, x), results[1])
+
+
+def test_a_lift_of_several_layers_or_pixels_is_not_merged():
+    conv = an.nn.Conv2d(12, 8, 3, algebra=an.M2R)
+    assert not an.nn.Lift2d(3, num_layers=2, kernel_size=1, algebra=an.M2R)._merges_with(conv)
+    assert not an.nn.Lift2d(3, kernel_size=3, algebra=an.M2R)._merges_with(conv)
+    grouped = an.nn.Conv2d(12, 12, 3, groups=3, algebra=an.M2R)
+    assert not an.nn.Lift2d(3, kernel_size=1, algebra=an.M2R)._merges_with(grouped)

@@ -11,7 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import algebranets as an
 import zoo
-from algebranets import M2C, M2R, M4R, C, H, R, product, recipes, train
+from algebranets import DUAL, M2C, M2R, M4R, C, H, R, product, recipes, train
 from algebranets.nn.relative import RelativeAttention, sinusoids
 from algebranets.product import Geometry
 from conftest import ALGEBRAS
@@ -33,6 +33,62 @@ def exact_float32():
 def assert_same(result, expected, **tolerance):
     for a, b in zip(zoo.outputs(result), zoo.outputs(expected), strict=True):
         torch.testing.assert_close(a.cpu().to(b.dtype), b.cpu(), **tolerance)
+
+
+@pytest.mark.parametrize("lowering", ["blocks", "bilinear", "kernels"])
+@pytest.mark.parametrize("algebra", [C, H, M2R, M2C, DUAL], ids=str)
+def test_every_lowering_computes_the_reference_product(algebra, lowering):
+    """The contract, with Triton's kernels compiled: outputs and every gradient."""
+
+    def randn(*shape):
+        return torch.randn(*shape, device="cuda", requires_grad=True)
+
+    x, w, b = randn(3, 5 * algebra.dim), randn(*product.weight_shape(algebra, 7, 5)), randn(7 * algebra.dim)
+    image = randn(2, 8 * algebra.dim, 7, 6).detach().to(memory_format=torch.channels_last).requires_grad_()
+    depthwise = randn(*product.weight_shape(algebra, 8, 1, (3, 3)))
+    strided = Geometry((2, 1), (1, 1), (1, 1), 8)
+    step, h = randn(1, 3, 5 * algebra.dim), randn(1, 3, 7 * algebra.dim)
+    weights = [randn(*product.weight_shape(algebra, 7, n, stacks=3)) for n in (5, 7)]
+    cell = product.Direction(*weights, randn(21 * algebra.dim), randn(21 * algebra.dim))
+
+    def outputs(lowering):
+        options = {"algebra": algebra, "lowering": lowering}
+        y = product.linear(x, w, b, **options, activation="gelu")
+        z = product.conv(image, depthwise, geometry=strided, **options)
+        return [
+            (y, [x, w, b]),
+            (z, [image, depthwise]),
+            (product.recurrent("GRU", step, (h,), [cell], **options)[0], [step, h, *weights]),
+        ]
+
+    for (y, inputs), (z, _) in zip(outputs(lowering), outputs("reference"), strict=True):
+        assert_same(y, z, atol=1e-4, rtol=1e-4)
+        grads = [torch.autograd.grad(t.square().sum(), inputs) for t in (y, z)]
+        assert_same(*grads, atol=1e-3, rtol=1e-3)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("algebra", [C, H, M2R, M4R, M2C], ids=str)
+def test_half_precision_is_right_to_its_rounding(algebra, dtype):
+    x = torch.randn(3, 64 * algebra.dim, device="cuda", dtype=dtype)
+    w = torch.randn(product.weight_shape(algebra, 64, 64), device="cuda", dtype=dtype)
+    exact = product.linear(x.double(), w.double(), algebra=algebra, lowering="reference")
+    for lowering in ("blocks", "kernels"):
+        for rows in (1, 3):  # on CUDA cores, and on tensor cores
+            y = product.linear(x[:rows], w, algebra=algebra, lowering=lowering)
+            error = (y.double() - exact[:rows]).norm() / exact[:rows].norm()
+            assert error < torch.finfo(dtype).eps
+
+
+@pytest.mark.parametrize("algebra", [M2R, H], ids=str)
+def test_a_lift_is_merged_into_the_first_convolution(algebra):
+    model = an.models.create("resnet18", algebra=algebra, width=0.25, num_classes=10).cuda().eval()
+    x = torch.randn(2, 3, 64, 64, device="cuda")
+    merged = model(x)
+    seen = []
+    model.lift.register_forward_hook(lambda *_: seen.append(True))
+    assert_same(model(x), merged, atol=1e-3, rtol=1e-3)
+    assert seen  # with someone listening, it is called
 
 
 @pytest.mark.parametrize("channels", [4, 68])  # few enough for copies to be convolved side by side, and too many
@@ -65,6 +121,7 @@ def test_a_layer_gives_on_the_gpu_what_it_gives_on_the_cpu(example, algebra):
     moved = [x.detach().cuda().requires_grad_() for x in inputs]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
+        warnings.filterwarnings("ignore", message="LSTM with projections is not supported with oneDNN")  # some CPUs'
         results = [there(*moved), layer(*inputs)]
     assert_same(*results, atol=1e-4, rtol=1e-4)
     grads = [

@@ -23,7 +23,7 @@ from conftest import ALGEBRAS
 conv_module = importlib.import_module("algebranets.product.blocks.conv")  # `blocks.conv` is its function
 
 F64 = torch.float64
-LOWERINGS = ["blocks"]
+LOWERINGS = ["blocks", "bilinear"]
 over_all = pytest.mark.parametrize("algebra", ALGEBRAS, ids=str)
 over_lowerings = pytest.mark.parametrize("lowering", LOWERINGS)
 
@@ -443,7 +443,7 @@ def test_bad_input_says_what_must_hold():
         product.linear(x[:, :8], w, algebra=H)
     with pytest.raises(ValueError, match=r"the bias must hold 8 numbers, one per output component; got shape \(2,\)"):
         product.linear(x, w, torch.randn(2), algebra=H)
-    with pytest.raises(ValueError, match="lowering must be one of auto, blocks, reference; got 'fast'"):
+    with pytest.raises(ValueError, match="one of auto, blocks, bilinear, kernels, reference; got 'fast'"):
         product.linear(x, w, algebra=H, lowering="fast")
     with pytest.raises(
         ValueError, match=r"a weight over H must be stored.*multiple of 4 and its second of 1.*\(6, 3\)"

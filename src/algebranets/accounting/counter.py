@@ -1,20 +1,23 @@
 """Formulas for torch's own FLOP counter, where it has none: so that it sees every lowering right.
 
 Our layers run as matrix products, convolutions and attention, which it knows, except for fused recurrent kernels
-(cuDNN's, the CPU's, and the operator of ours that stands for them in compiled graphs) and, in older versions, the CPU's
-fused attention.
+(cuDNN's, the CPU's, and the operator of ours that stands for them in compiled graphs), the Triton kernels and, in older
+versions, the CPU's fused attention. A kernel multiplies what the algebra's table says; combinations of components are
+additions and count nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
 import torch
 from torch.utils.flop_counter import flop_registry, register_flop_formula
 
-from algebranets.product.blocks import fused  # noqa: F401  # defines the operators
+from algebranets.nn import decoding  # noqa: F401  # these three define the operators
+from algebranets.product.blocks import fused  # noqa: F401
+from algebranets.product.kernels import lowering  # noqa: F401
 
 Shape = tuple[int, ...]
 
@@ -62,6 +65,41 @@ def recurrent_backward(_grads: list[Shape], *arguments: Any, **options: Any) -> 
     return 3 * recurrent(*arguments, **options)
 
 
+def decode_linear(x: Shape, weight: Shape, _bias: Shape | None, algebra: list[int], *_: Any, **__: Any) -> int:
+    """A weight has a number for each component, output and input tuple, and an algebra four for each of its terms."""
+    dim, *terms = algebra
+    return 2 * x[0] * (prod(weight) // dim) * (len(terms) // 4)
+
+
+def decode_step(
+    x: Shape, _state: list[Shape], weights: list[Shape], b_ih: Shape | None, _b_hh: Shape | None, _mode: str,
+    algebra: list[int], *_: Any, **__: Any,
+) -> int:  # fmt: skip
+    """As `decode_linear`, of the input and of the state."""
+    return sum(decode_linear(x, weight, b_ih, algebra) for weight in weights)
+
+
+def depthwise(x: Shape, weight: Shape, terms: list[int], size: list[int], adjoint: bool, *_: Any, **__: Any) -> int:
+    """Every tap at every place of the convolution's output, as torch counts padding in; ``x`` is that if adjoint."""
+    return _taps(x[0], x[2:] if adjoint else size, weight, terms)
+
+
+def depthwise_sums(grad: Shape, _x: Shape, terms: list[int], kernel: list[int], *_: Any, **__: Any) -> int:
+    """As `depthwise`."""
+    return _taps(grad[0], grad[2:], kernel, terms)
+
+
+def _taps(batch: int, places: Sequence[int], weight: Sequence[int], terms: list[int]) -> int:
+    """A depthwise weight is (tap row, tap column, component, tuple)."""
+    height, width, _, num_tuples = weight
+    return 2 * batch * prod(places) * height * width * num_tuples * (len(terms) // 4)
+
+
+def attend(_query: Shape, _key: Shape, _value: Shape, _u: Shape, _v: Shape, keys: Shape, *_: Any, **__: Any) -> int:
+    """One token and each slot of a cache: its key, its distance and its value."""
+    return 3 * 2 * prod(keys)
+
+
 FORMULAS: dict[Any, Callable[..., int]] = {
     torch.ops.aten._cudnn_rnn: cudnn_rnn,
     torch.ops.aten._cudnn_rnn_backward: cudnn_rnn_backward,
@@ -71,6 +109,11 @@ FORMULAS: dict[Any, Callable[..., int]] = {
     torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward: attention_backward,
     torch.ops.algebranets.recurrent: recurrent,
     torch.ops.algebranets.recurrent_backward: recurrent_backward,
+    torch.ops.algebranets.decode_linear: decode_linear,
+    torch.ops.algebranets.decode_step: decode_step,
+    torch.ops.algebranets.depthwise: depthwise,
+    torch.ops.algebranets.depthwise_sums: depthwise_sums,
+    torch.ops.algebranets.attend: attend,
 }
 
 

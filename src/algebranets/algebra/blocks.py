@@ -6,7 +6,7 @@ For M2(R) it is two copies of one 2 x 2 block: the columns of a matrix never mee
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 #: One entry of a block: the weight components it sums, ``((component, coefficient), ...)``; empty for a zero.
@@ -20,12 +20,23 @@ class Block:
 
     copies: tuple[tuple[int, ...], ...]
     entries: tuple[tuple[Entry, ...], ...]
+    #: Components of a weight.
+    num_weights: int
     #: ``(rows, columns)`` such that outside of them rho(w) is always zero; one pair where it has no such zeros. The
     #: dual numbers' [[a, 0], [b, a]] has two: its first row reads the first column only.
     spans: tuple[tuple[slice, slice], ...] = field(init=False, repr=False, compare=False)
+    #: rho as a matrix: for each cell, row by row, the coefficient of each component of the weight.
+    cells: tuple[tuple[int, ...], ...] = field(init=False, repr=False, compare=False)
+    #: The same, column by column.
+    transposed_cells: tuple[tuple[int, ...], ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "spans", _spans(self.entries))
+        object.__setattr__(self, "cells", self._cells(self.entries))
+        object.__setattr__(self, "transposed_cells", self._cells(zip(*self.entries, strict=True)))
+
+    def _cells(self, rows: Iterable[tuple[Entry, ...]]) -> tuple[tuple[int, ...], ...]:
+        return tuple(tuple(dict(cell).get(i, 0) for i in range(self.num_weights)) for row in rows for cell in row)
 
     @property
     def num_copies(self) -> int:
@@ -62,7 +73,7 @@ def find_blocks(dim: int, terms: Terms) -> tuple[Block, ...]:
                 break
         else:
             found.append(([members], tuple(tuple(entry[k, j] for j in members) for k in members)))
-    return tuple(Block(tuple(copies), entries) for copies, entries in found)
+    return tuple(Block(tuple(copies), entries, dim) for copies, entries in found)
 
 
 def _spans(entries: tuple[tuple[Entry, ...], ...]) -> tuple[tuple[slice, slice], ...]:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from algebranets.algebra import table as tables
+from algebranets.algebra.bilinear import Bilinear, find_bilinear
 from algebranets.algebra.blocks import Block, find_blocks
 from algebranets.algebra.exact import solve
 
@@ -53,6 +54,8 @@ class Algebra:
     order: tuple[int, ...] = field(init=False, repr=False, compare=False)
     #: Whether the block is the tuple itself, each component in one place, as for M_n(R): nothing to expand.
     folded: bool = field(init=False, repr=False, compare=False)
+    #: An algorithm for the product with few multiplies.
+    bilinear: Bilinear = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not self.components:
@@ -71,6 +74,7 @@ class Algebra:
         object.__setattr__(self, "blocks", blocks)
         object.__setattr__(self, "order", tuple(k for block in blocks for copy in block.copies for k in copy))
         object.__setattr__(self, "folded", len(blocks) == 1 and sorted(entries) == [((i, 1),) for i in range(dim)])
+        object.__setattr__(self, "bilinear", find_bilinear(dim, self.terms))
 
     # Ways in ---------------------------------------------------------------------------------------------------------
 

@@ -92,7 +92,7 @@ class CifarResNet(ImageNetwork):
         self.fc = kit.head(4 * channels, num_classes)
 
     def features(self, x: Tensor) -> Tensor:
-        x = self.stage3(self.stage2(self.stage1(self.stem(x))))
+        x = self.stage3(self.stage2(self.stage1(self.stem(self.lift(x)))))
         return self.act(self.norm(x))
 
 

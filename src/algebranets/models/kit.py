@@ -99,7 +99,7 @@ class Kit:
 
 
 class ImageNetwork(nn.Module, ABC):
-    """What every image network does around its own ``features``: Lift, mean over places, ``fc``, tuples to logits."""
+    """What every image network does around its own ``features``: mean over places, ``fc``, tuples to logits."""
 
     #: Of the images it is for.
     image_size: ClassVar[int] = 224
@@ -113,15 +113,14 @@ class ImageNetwork(nn.Module, ABC):
 
     @abstractmethod
     def features(self, x: Tensor) -> Tensor:
-        """The network's own part: lifted images to channels."""
+        """The network's own part: images to channels, by way of ``lift``."""
 
     def forward(self, x: Float[Tensor, "batch chan height width"]) -> Float[Tensor, "batch cls"]:
         if x.dim() != 4 or x.shape[1] != self.in_channels:
             raise ValueError(
                 f"the input must be (batch, {self.in_channels}, height, width); got shape {tuple(x.shape)}."
             )
-        x = self.features(self.lift(x))
-        return self.logits(self.fc(F.adaptive_avg_pool2d(x, 1).flatten(1)))
+        return self.logits(self.fc(F.adaptive_avg_pool2d(self.features(x), 1).flatten(1)))
 
     def example_inputs(self, image_size: int | None = None) -> tuple[Tensor]:
         """One image, as `account` wants it."""

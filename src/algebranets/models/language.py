@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import codecs
 import math
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
+from functools import partial
 from typing import Any
 
 import torch
@@ -72,14 +73,73 @@ def sample(
     device = next(model.parameters()).device
     generator = torch.Generator(device)
     generator.manual_seed(seed) if seed is not None else generator.seed()
+    draw = partial(_draw, temperature=temperature, top_k=top_k, top_p=top_p, generator=generator)
     with evaluating(model):
-        logits, state = model(tokens.to(device))
-        state = model.cache(state)  # type: ignore[operator]
-        for step in range(num_tokens):
-            choice = _draw(logits[:, -1], temperature, top_k, top_p, generator)
-            yield choice
-            if step + 1 < num_tokens:
-                logits, state = model(choice[:, None], state)
+        decoder = Decoder(model, tokens.to(device), draw, generator)
+        yield decoder.token.clone()
+        for _ in range(num_tokens - 1):
+            yield decoder().clone()
+
+
+def likeliest(logits: Float[Tensor, "batch vocab"]) -> Int[Tensor, " batch"]:
+    """The token of the greatest logit."""
+    return logits.argmax(-1)
+
+
+class Decoder:
+    """Goes on behind a prompt, a token a call; on a GPU the call replays a CUDA graph.
+
+    ``token`` is what was drawn last, for each row of the prompt, and ``state`` what the model goes on from: both stay
+    where they are, and a call writes the next ones into them. ``draw`` makes tokens of logits; if it draws from a
+    ``generator``, that must be given too. The model should be in evaluation mode.
+
+    >>> import torch, algebranets as an
+    >>> model = an.models.create("gru_lm", algebra="C", hidden_size=16)
+    >>> decoder = Decoder(model, torch.tensor([[1, 2, 3]]))
+    >>> text = [int(decoder.token), *(int(decoder()) for _ in range(5))]
+    """
+
+    @torch.no_grad()
+    def __init__(
+        self,
+        model: nn.Module,
+        tokens: Int[Tensor, "batch time"],
+        draw: Callable[[Tensor], Tensor] = likeliest,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        self.model, self.draw, self.generator = model, draw, generator
+        logits, state = model(tokens)
+        self.state: Any = model.cache(state)  # type: ignore[operator]
+        self.token: Int[Tensor, " batch"] = draw(logits[:, -1])
+        self._is_warm = False
+        self._graph: torch.cuda.CUDAGraph | None = None
+
+    @torch.no_grad()
+    def __call__(self) -> Int[Tensor, " batch"]:
+        """The next token of each row: `token`, which the next call overwrites."""
+        if self._is_warm and self.token.is_cuda and self._graph is None:
+            self._graph = self._capture()
+        if self._graph is not None:
+            self._graph.replay()
+        else:  # the first step compiles and allocates what may not be compiled or allocated during capture
+            self._step()
+            self._is_warm = True
+        return self.token
+
+    def _step(self) -> None:
+        logits, state = self.model(self.token[:, None], self.state)
+        if isinstance(state, Tensor):  # caches have been written into
+            self.state.copy_(state)
+        self.token.copy_(self.draw(logits[:, -1]))
+
+    def _capture(self) -> torch.cuda.CUDAGraph:
+        """The step as a graph; nothing runs yet."""
+        graph = torch.cuda.CUDAGraph()
+        if self.generator is not None:
+            graph.register_generator_state(self.generator)
+        with torch.cuda.device_of(self.token), torch.cuda.graph(graph, stream=torch.cuda.Stream()):
+            self._step()
+        return graph
 
 
 @torch.no_grad()
@@ -111,7 +171,7 @@ def _draw(
     generator: torch.Generator,
 ) -> Int[Tensor, " batch"]:
     if temperature == 0:
-        return logits.argmax(-1)
+        return likeliest(logits)
     logits, order = (logits.float() / temperature).sort(dim=-1, descending=True)
     if top_k is not None:
         logits[:, top_k:] = -math.inf
@@ -119,7 +179,10 @@ def _draw(
     if top_p is not None:
         before = probabilities.cumsum(-1) - probabilities
         probabilities = probabilities.masked_fill(before >= top_p, 0)
-    place = torch.multinomial(probabilities, 1, generator=generator)
+    # What torch.multinomial does, less a check that the GPU would be waited for: of clocks with these rates, the one
+    # that strikes first.
+    clocks = torch.empty_like(probabilities).exponential_(generator=generator)
+    place = (probabilities / clocks).argmax(-1, keepdim=True)
     return order.gather(1, place)[:, 0]
 
 

@@ -14,6 +14,7 @@ from algebranets import algebra as algebras
 from algebranets import product
 from algebranets.algebra import Algebra
 from algebranets.models.kit import ImageNetwork, Kit
+from algebranets.nn import Conv2d
 
 #: (channels out, stride) of the depthwise-separable blocks.
 BLOCKS = (
@@ -57,7 +58,9 @@ class MobileNetV1(ImageNetwork):
         self.fc = kit.head(channels, num_classes)
 
     def features(self, x: Tensor) -> Tensor:
-        return self.blocks(self.stem(x))
+        conv, norm, act = self.stem
+        assert isinstance(conv, Conv2d)
+        return self.blocks(act(norm(self.lift.into(conv, x))))
 
 
 def _separable(kit: Kit, inp: int, out: int, stride: int) -> nn.Sequential:

@@ -109,7 +109,7 @@ class ResNet(ImageNetwork):
         self.fc = kit.head(channels, num_classes)
 
     def features(self, x: Tensor) -> Tensor:
-        x = self.maxpool(self.act(self.bn1(self.conv1(x))))
+        x = self.maxpool(self.act(self.bn1(self.lift.into(self.conv1, x))))
         return self.layer4(self.layer3(self.layer2(self.layer1(x))))  # type: ignore[operator]
 
 

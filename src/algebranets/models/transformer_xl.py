@@ -21,6 +21,7 @@ from algebranets import product
 from algebranets.algebra import Algebra
 from algebranets.nn import Embedding, Linear, RelativeAttention
 from algebranets.nn.attention import tuples_per_head
+from algebranets.nn.decoding import AddNorm
 from algebranets.nn.relative import KeyValueCache, flexes, sinusoids, window_mask
 
 #: For each layer the inputs of the last positions, or a cache of the keys and values made of them.
@@ -42,15 +43,15 @@ class TransformerXLLayer(nn.Module):
     ) -> None:
         super().__init__()
         self.attention = RelativeAttention(d_model, num_heads, algebra=algebra, lowering=lowering, **attention)
-        self.norm1, self.norm2 = nn.LayerNorm(d_model), nn.LayerNorm(d_model)
+        self.norm1, self.norm2 = AddNorm(d_model), AddNorm(d_model)
         self.linear1 = Linear(d_model, ff_size, algebra=algebra, lowering=lowering)
         self.linear2 = Linear(ff_size, d_model, algebra=algebra, lowering=lowering)
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor, *attention: Any) -> Tensor:
-        x = self.norm1(x + self.dropout(self.attention(x, *attention)))
-        y = self.linear2(self.dropout(torch.relu(self.linear1(x))))
-        return self.norm2(x + self.dropout(y))
+        x = self.norm1(x, self.dropout(self.attention(x, *attention)))
+        y = self.linear2(self.dropout(self.linear1(x, activation="relu")))
+        return self.norm2(x, self.dropout(y))
 
 
 class TransformerXL(nn.Module):
@@ -122,7 +123,7 @@ class TransformerXL(nn.Module):
         befores = [state[:, -window:].to(x.dtype) for state in memory if isinstance(state, Tensor)]
         past, time = befores[0].shape[1], tokens.shape[1]
         mask = None
-        if flexes(self.attention_kernel, x):
+        if flexes(self.attention_kernel, x, self.d_model // self.num_heads):
             mask = window_mask(time, past, min(window + 1, past + time), x.device)
         following = []
         for layer, before in zip(self.layers, befores, strict=True):

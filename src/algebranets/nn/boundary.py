@@ -6,11 +6,14 @@ from itertools import pairwise
 from typing import Any, ClassVar
 
 import torch
+import torch.nn.functional as F
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from algebranets import algebra as algebras
 from algebranets import product
 from algebranets.algebra import Algebra
+from algebranets.nn.conv import Conv2d
 
 MODES = ("learned", "zeros", "copy")
 
@@ -118,6 +121,41 @@ class Lift2d(_ConvLift):
     """`Lift` for images (batch, channels, height, width): the MLP is one or two convolutions."""
 
     num_axes = 2
+
+    def into(self, conv: Conv2d, x: Tensor) -> Tensor:
+        """``conv(self(x))``. Both being linear, on a GPU it is one convolution of the image.
+
+        Lifted images are large: to make them would take longer than the convolution. Layers with hooks are called.
+        """
+        listened = any(m._forward_hooks or m._forward_pre_hooks for m in (*self.modules(), conv))
+        if x.is_cuda and not listened and self._merges_with(conv):
+            return self._merged(conv, x)
+        return conv(self(x))
+
+    def _merges_with(self, conv: Conv2d) -> bool:
+        is_pointwise = self.mlp is None or (isinstance(self.mlp, nn.Conv2d) and set(self.mlp.kernel_size) == {1})
+        return self.algebra.dim > 1 and is_pointwise and conv.groups == 1 and conv.padding_mode == "zeros"
+
+    def _merged(self, conv: Conv2d, x: Tensor) -> Tensor:
+        """The Lift's biases become the kernel of one more channel: ones, but zeros where the image is padded."""
+        with torch.autocast(x.device.type, enabled=False):  # the kernel's own precision
+            kernel = torch.einsum(
+                "ocyx,ci->oiyx", product.real_weight(conv.weight, self.algebra), self._matrix(conv.weight)
+            )
+        image = torch.cat([x, torch.ones_like(x[:, :1])], dim=1)
+        return F.conv2d(image, kernel, conv.bias, conv.stride, conv.padding, conv.dilation)
+
+    def _matrix(self, like: Tensor) -> Float[Tensor, "feat chan_and_one"]:
+        """The Lift as a matrix, the last column its biases."""
+        own = torch.eye(self.channels, self.channels + 1, dtype=like.dtype, device=like.device)
+        if isinstance(self.mlp, nn.Conv2d):
+            weight = self.mlp.weight.flatten(1)
+            bias = weight.new_zeros(len(weight)) if self.mlp.bias is None else self.mlp.bias
+            others = torch.cat([weight, bias[:, None]], dim=1).split(self.channels)
+        else:
+            others = (torch.zeros_like(own) if self.mode == "zeros" else own,) * (self.algebra.dim - 1)
+        components = (own, *others)
+        return torch.cat([components[k] for k in self.algebra.order])
 
 
 class Lift3d(_ConvLift):

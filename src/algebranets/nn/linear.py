@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float
@@ -77,8 +77,10 @@ class Linear(Weighted):
         self.bias = nn.Parameter(torch.empty(out_features, device=device, dtype=dtype)) if bias else None
         self.reset_parameters()
 
-    def forward(self, x: Float[Tensor, "*batch inp"]) -> Float[Tensor, "*batch out"]:
-        return product.linear(x, self.weight, self.bias, algebra=self.algebra, lowering=self.lowering)
+    def forward(self, x: Float[Tensor, "*batch inp"], activation: str | None = None) -> Float[Tensor, "*batch out"]:
+        """``activation`` may name one to follow (relu, silu, gelu, sigmoid, tanh), which kernels for decoding fuse."""
+        options: dict[str, Any] = {"algebra": self.algebra, "lowering": self.lowering, "activation": activation}
+        return product.linear(x, self.weight, self.bias, **options)
 
     def extra_repr(self) -> str:
         return (

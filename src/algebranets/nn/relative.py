@@ -7,7 +7,7 @@ Shapes: B batch, T queries, P positions in memory, S = P + T keys, h heads, d = 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ from torch.utils.checkpoint import checkpoint
 from algebranets import algebra as algebras
 from algebranets import product
 from algebranets.algebra import Algebra
+from algebranets.nn import decoding
 from algebranets.nn.attention import join_heads, split_heads, tuples_per_head
 from algebranets.nn.linear import Linear
 
@@ -45,6 +46,12 @@ class KeyValueCache:
     distances: Float[Tensor, "heads slots d"]
     #: How many positions there have been.
     position: Int[Tensor, ""]
+    #: Zeros between steps: a kernel counts there which of its programs are done, first for each head, then heads.
+    arrivals: Int[Tensor, " counters"] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        batch, heads = self.keys.shape[:2]
+        self.arrivals = self.position.new_zeros(batch * heads + 1, dtype=torch.int32)
 
     @property
     def window(self) -> int:
@@ -109,19 +116,17 @@ class RelativeAttention(nn.Module):
         at a time and knows its distances, so that ``positions`` may be None. ``mask`` may hand in `window_mask`, made
         once for all layers.
         """
-        queries = self._heads(self.q_proj(x))
-        content_bias, position_bias = (self._heads(bias[None].to(queries.dtype)) for bias in (u, v))
         if isinstance(memory, KeyValueCache):
-            y = self._step(queries, x, content_bias, position_bias, memory)
-            return self.out_proj(join_heads(y, self.algebra))
+            return self.out_proj(self._step(x, u, v, memory))
         if positions is None:
             raise ValueError("positions must be given, one vector a distance, unless memory is a cache.")
         past = 0 if memory is None else _checked_past(memory, positions)
         context = x if memory is None else torch.cat([memory.to(x.dtype), x], dim=1)
+        queries, content_bias, position_bias = self._queries(self.q_proj(x), u, v)
         keys, values = self._heads(self.k_proj(context)), self._heads(self.v_proj(context))
         distances = self._heads(self.r_proj(positions[: context.shape[1]].to(x.dtype)))
         attend = _attend_by_sdpa
-        if flexes(self.kernel, queries):
+        if flexes(self.kernel, queries, queries.shape[-1]):
             if mask is None:
                 mask = window_mask(x.shape[1], past, distances.shape[1], x.device)
             attend = partial(_attend_by_flex, mask=mask)
@@ -144,20 +149,22 @@ class RelativeAttention(nn.Module):
         return KeyValueCache(F.pad(keys, room), F.pad(values, room), distances, position)
 
     def _step(
-        self, query: Tensor, x: Tensor, content_bias: Tensor, position_bias: Tensor, cache: KeyValueCache
-    ) -> Tensor:
+        self, x: Float[Tensor, "batch 1 embed"], u: Tensor, v: Tensor, cache: KeyValueCache
+    ) -> Float[Tensor, "batch 1 embed"]:
         """One token: its key and value take the place of those that leave the window."""
         if x.shape[1] != 1:
             raise ValueError(f"with a cache, x must hold one position; got {x.shape[1]}.")
-        slots = cache.window + 1
-        slot = (cache.position % slots)[None]
-        for ring, new in ((cache.keys, self.k_proj(x)), (cache.values, self.v_proj(x))):
-            ring.index_copy_(2, slot, self._heads(new).detach().to(ring.dtype))
-        distance = (cache.position - torch.arange(slots, device=x.device)) % slots
-        scores = ((query + position_bias) @ cache.distances.mT).index_select(-1, distance) / math.sqrt(query.shape[-1])
-        bias = scores.masked_fill(distance > cache.position, -math.inf)
-        cache.position += 1
-        return F.scaled_dot_product_attention(query + content_bias, cache.keys, cache.values, attn_mask=bias)
+        query, key, value = self.q_proj(x), self.k_proj(x), self.v_proj(x)
+        if decoding.applies(x):
+            rings = (cache.keys, cache.values, cache.distances, cache.position, cache.arrivals)
+            return decoding.attend(query, key, value, u, v, *rings, self.algebra.dim)
+        y = _attend_by_cache(*self._queries(query, u, v), self._heads(key), self._heads(value), cache)
+        return join_heads(y, self.algebra)
+
+    def _queries(self, query: Tensor, u: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The queries and both biases, each as heads."""
+        content_bias, position_bias = (self._heads(bias[None].to(query.dtype)) for bias in (u, v))
+        return self._heads(query), content_bias, position_bias
 
     def _heads(self, x: Float[Tensor, "*batch time embed"]) -> Float[Tensor, "*batch heads time d"]:
         return split_heads(x, self.num_heads, self.algebra)
@@ -184,13 +191,13 @@ def sinusoids(num_distances: int, dim: int, device: torch.device | str | None = 
     return torch.cat([angles.sin(), angles.cos()], dim=1)[:, :dim]
 
 
-def flexes(kernel: str, x: Tensor) -> bool:
+def flexes(kernel: str, x: Tensor, head_size: int) -> bool:
     """Whether FlexAttention is what these features go through: with "auto" in training, on a GPU.
 
-    There it is the faster one (`algebranets bench attention`); on a CPU it has no backward.
+    There it is the faster one (`algebranets bench attention`); on a CPU it has no backward, and it wants heads of 16.
     """
     if kernel == "auto":
-        return torch.is_grad_enabled() and x.is_cuda and x.dtype != torch.float64
+        return torch.is_grad_enabled() and x.is_cuda and x.dtype != torch.float64 and head_size >= 16
     return kernel == "flex"
 
 
@@ -221,6 +228,26 @@ def _attend_by_sdpa(
     wide = time + reach - 1
     bias = F.pad(scores, (0, time), value=-math.inf).flatten(2)[..., : time * wide].unflatten(2, (time, wide))
     return F.scaled_dot_product_attention(q + content_bias, k, v, attn_mask=bias[..., wide - keys :])
+
+
+def _attend_by_cache(
+    q: Float[Tensor, "batch heads 1 d"],
+    content_bias: Float[Tensor, "heads 1 d"],
+    position_bias: Float[Tensor, "heads 1 d"],
+    k: Float[Tensor, "batch heads 1 d"],
+    v: Float[Tensor, "batch heads 1 d"],
+    cache: KeyValueCache,
+) -> Float[Tensor, "batch heads 1 d"]:
+    """One token behind those in the cache: what `decoding.attend` does in one launch."""
+    slots = cache.window + 1
+    slot = (cache.position % slots)[None]
+    for ring, new in ((cache.keys, k), (cache.values, v)):
+        ring.index_copy_(2, slot, new.detach().to(ring.dtype))
+    distance = (cache.position - torch.arange(slots, device=q.device)) % slots
+    scores = ((q + position_bias) @ cache.distances.mT).index_select(-1, distance) / math.sqrt(q.shape[-1])
+    bias = scores.masked_fill(distance > cache.position, -math.inf)
+    cache.position += 1
+    return F.scaled_dot_product_attention(q + content_bias, cache.keys, cache.values, attn_mask=bias)
 
 
 def _attend_by_flex(

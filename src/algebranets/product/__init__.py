@@ -13,9 +13,12 @@ from jaxtyping import Float
 from torch import Tensor
 
 from algebranets.algebra import Algebra
-from algebranets.product import blocks, reference
+from algebranets.product import bilinear, blocks, choice, reference
+from algebranets.product.blocks.matrix import real_weight
 from algebranets.product.cells import Direction, step
 from algebranets.product.geometry import Geometry
+from algebranets.product.kernels import lowering as fused
+from algebranets.product.kernels.linear import ACTIVATIONS
 from algebranets.product.layout import (
     from_tuples,
     in_format_of,
@@ -27,9 +30,14 @@ from algebranets.product.layout import (
     whole_tuples,
 )
 
-Lowering = Literal["auto", "blocks", "reference"]
+Lowering = Literal["auto", "blocks", "bilinear", "kernels", "reference"]
 
-_LOWERINGS: dict[str, ModuleType] = {"blocks": blocks, "reference": reference}
+_LOWERINGS: dict[str, ModuleType] = {
+    "blocks": blocks,
+    "bilinear": bilinear,
+    "kernels": fused,
+    "reference": reference,
+}
 
 __all__ = [
     "Direction",
@@ -40,6 +48,7 @@ __all__ = [
     "in_format_of",
     "linear",
     "num_tuples",
+    "real_weight",
     "recurrent",
     "step",
     "tuples",
@@ -58,8 +67,9 @@ def linear(
     algebra: Algebra,
     lowering: Lowering = "auto",
     stacks: int = 1,
+    activation: str | None = None,
 ) -> Float[Tensor, "*batch out"]:
-    """``y_o = sum_i w_oi . x_i + b_o``.
+    """``y_o = sum_i w_oi . x_i + b_o``, and an ``activation`` of it: relu, silu, gelu, sigmoid or tanh.
 
     ``weight`` and ``bias`` may hold several layers one behind the other (``stacks``); so does the output then.
     """
@@ -70,7 +80,13 @@ def linear(
             f"the input's last axis must hold {num_in * algebra.dim} features "
             f"({num_in} {algebra.name} tuples); got shape {tuple(x.shape)}."
         )
-    return _choose(lowering).linear(x, weight, bias, algebra, stacks)
+    if activation not in ACTIVATIONS:
+        names = ", ".join(str(name) for name in ACTIVATIONS)
+        raise ValueError(f"activation must be one of {names}; got {activation!r}.")
+    way = _named(lowering) or choice.for_linear(x, weight, algebra, num_in, stacks * num_out)
+    if way is fused:
+        return fused.linear(x, weight, bias, algebra, stacks, activation)
+    return ACTIVATIONS[activation](way.linear(x, weight, bias, algebra, stacks))
 
 
 def conv(
@@ -93,7 +109,8 @@ def conv(
             f"the input must be (batch, {num_in * algebra.dim} channels, {geometry.num_axes} spatial axes) or the same "
             f"without a batch: {num_in} {algebra.name} tuples; got shape {tuple(x.shape)}."
         )
-    return _choose(lowering).conv(x, weight, bias, algebra, geometry)
+    way = _named(lowering) or choice.for_conv(x, weight, algebra, geometry)
+    return way.conv(x, weight, bias, algebra, geometry)
 
 
 def recurrent(
@@ -111,7 +128,8 @@ def recurrent(
     ``x`` is (time, batch, features), or packed, (steps, features), with torch's ``batch_sizes``. The output holds, in
     each component, the tuples of the one direction and then those of the other.
     """
-    return _choose(lowering).recurrent(mode, x, state, directions, algebra, batch_sizes)
+    way = _named(lowering) or choice.for_recurrent(x, directions, algebra, batch_sizes)
+    return way.recurrent(mode, x, state, directions, algebra, batch_sizes)
 
 
 def _check_bias(bias: Tensor | None, size: int) -> None:
@@ -119,9 +137,10 @@ def _check_bias(bias: Tensor | None, size: int) -> None:
         raise ValueError(f"the bias must hold {size} numbers, one per output component; got shape {tuple(bias.shape)}.")
 
 
-def _choose(lowering: Lowering) -> ModuleType:
+def _named(lowering: Lowering) -> ModuleType | None:
+    """The lowering of this name; None leaves it to `product.choice`."""
     if lowering == "auto":
-        return blocks
+        return None
     if lowering not in _LOWERINGS:
         raise ValueError(f"lowering must be one of auto, {', '.join(_LOWERINGS)}; got {lowering!r}.")
     return _LOWERINGS[lowering]

@@ -11,6 +11,7 @@ from torch import Tensor
 from algebranets.algebra import Algebra, Block
 from algebranets.product.blocks.linear import linear
 from algebranets.product.blocks.matrix import bias_fits, join, matrix, multiply, spans_worth_skipping, split
+from algebranets.product.combine import precision
 from algebranets.product.geometry import Geometry
 from algebranets.product.layout import channels_last, weight_from_tuples, weight_tuples
 
@@ -25,7 +26,7 @@ def conv(x: Tensor, weight: Tensor, bias: Tensor | None, algebra: Algebra, geome
         return _pointwise(x, weight, bias, algebra, geometry)
     parts = []
     for block, part in zip(algebra.blocks, split(x, algebra, dim=1), strict=True):
-        w = matrix(weight, algebra, block, geometry.transposed)
+        w = matrix(weight, algebra, block, geometry.transposed, dtype=precision(weight))
         parts.append(_conv_block(part, w, bias if bias_fits(algebra) else None, block, geometry))
     y = join(parts, dim=1)
     return y if bias is None or bias_fits(algebra) else y + bias.to(y.dtype).reshape(-1, *[1] * geometry.num_axes)

@@ -3,45 +3,58 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 
 import torch
 from torch import Tensor
 
 from algebranets.algebra import Algebra, Block
+from algebranets.product.combine import combine
+from algebranets.product.layout import weight_tuples
 
 #: From how many structural zeros per output on they are skipped, on the CPU. Skipping saves multiplies and costs a
 #: copy of the output and further launches; on an H200 it did not pay. `algebranets bench zeros` measures it.
 SKIP_ZEROS_FROM = 192
 
 
-def matrix(weight: Tensor, algebra: Algebra, block: Block, transposed: bool = False, stacks: int = 1) -> Tensor:
+def matrix(
+    weight: Tensor,
+    algebra: Algebra,
+    block: Block,
+    transposed: bool = False,
+    stacks: int = 1,
+    dtype: torch.dtype | None = None,
+) -> Tensor:
     """rho(w): the real weight that one copy of ``block`` is multiplied by, laid out as torch's own.
 
-    ``(stacks * k * first, k * second, *kernel)``: for folded weights it is the weight itself.
+    ``(stacks * k * first, k * second, *kernel)``: for folded weights it is the weight itself. What is laid out has the
+    precision ``dtype``, by default that of the weight.
     """
     if algebra.folded:
         return weight
-    components = weight.unflatten(0, (stacks * algebra.dim, -1)).unbind(0)
-    scaled: dict[tuple[int, int], Tensor] = {}
+    first, second, *kernel = weight.shape
+    grid = weight.reshape(stacks, algebra.dim, first // (stacks * algebra.dim), 1, second * prod(kernel))
+    cells = combine(grid, block.transposed_cells if transposed else block.cells, across=block.size, dtype=dtype)
+    return cells.reshape(-1, block.size * second, *kernel)
 
-    def times(coefficient: int, component: int) -> Tensor:
-        if coefficient == 1:
-            return components[component]
-        if (coefficient, component) not in scaled:
-            scaled[coefficient, component] = coefficient * components[component]
-        return scaled[coefficient, component]
 
-    def cell(stack: int, p: int, q: int) -> Tensor:
-        entry = block.entries[q][p] if transposed else block.entries[p][q]
-        terms = [times(c, stack * algebra.dim + i) for i, c in entry]
-        return sum(terms[1:], start=terms[0]) if terms else torch.zeros_like(components[0])
-
-    side = range(block.size)
-    return join([join([cell(s, p, q) for q in side], dim=1) for s in range(stacks) for p in side], dim=0)
+def real_weight(weight: Tensor, algebra: Algebra) -> Tensor:
+    """L(w): the weight with which torch's own layer computes the same, (A * out, A * in, *kernel), zeros and all."""
+    tuples = weight_tuples(weight, algebra)
+    _, first, second, *kernel = tuples.shape
+    coefficients = {(i, j, k): c for i, j, k, c in algebra.terms}
+    components = range(algebra.dim)
+    cells = tuple(
+        tuple(coefficients.get((i, j, k), 0) for i in components) for k in algebra.order for j in algebra.order
+    )
+    grid = combine(tuples.reshape(1, algebra.dim, first, 1, second * prod(kernel)), cells, across=algebra.dim)
+    return grid.reshape(algebra.dim * first, algebra.dim * second, *kernel)
 
 
 def split(x: Tensor, algebra: Algebra, dim: int) -> tuple[Tensor, ...]:
     """The channels of each block: slices of ``x`` along its channel axis."""
+    if len(algebra.blocks) == 1:
+        return (x,)  # the gradient of a slice, even of all there is, is a copy
     channels = x.shape[dim] // algebra.dim
     return x.split([block.dim * channels for block in algebra.blocks], dim)
 

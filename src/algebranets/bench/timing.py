@@ -1,0 +1,136 @@
+"""How times are taken: in turn, warmed up, on a GPU from CUDA graphs; and what the device can do at most."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+import torch
+from torch import Tensor
+
+Step = Callable[[], object]
+
+#: A GPU's steps are repeated until they take this many seconds: its events are not finer than microseconds.
+LEAST = 1e-3
+_WARM_UPS = 3
+
+
+@dataclass(frozen=True)
+class Run:
+    """What all measurements of a run share."""
+
+    device: str = "cpu"
+    dtype: torch.dtype = torch.float32
+    #: How often each step is timed.
+    rounds: int = 11
+    #: Whether steps are recorded as CUDA graphs: at small sizes launches are what one measures otherwise.
+    capture: bool = True
+
+    @property
+    def on_gpu(self) -> bool:
+        return self.device == "cuda"
+
+    @property
+    def half(self) -> bool:
+        return self.dtype.itemsize < 4
+
+    @property
+    def stored(self) -> torch.dtype:
+        """Of parameters in training: half precision means autocast."""
+        return torch.float32 if self.half else self.dtype
+
+    def autocast(self) -> torch.autocast:
+        """Where a training step computes. Entered in each step: weights are cast once a step, as in training."""
+        return torch.autocast(self.device, dtype=self.dtype if self.half else None, enabled=self.half)
+
+    def laid_out(self, x: Tensor) -> Tensor:
+        """On the device, an image of a GPU with its channels innermost: what its convolutions want."""
+        images = self.on_gpu and x.dim() == 4
+        return x.to(self.device, memory_format=torch.channels_last if images else torch.preserve_format)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a device does at most, as measured on it."""
+
+    #: Bytes a second that a large copy reads and writes.
+    bandwidth: float
+    #: Multiply-adds a second of a large square matrix product.
+    multiply_adds: float
+
+
+def race(run: Run, steps: Sequence[Step]) -> tuple[list[list[float]], bool]:
+    """The seconds each step takes, round by round, all steps in turn in each round; and whether they were captured.
+
+    What cannot be captured, is not, and none of the others then.
+    """
+    captured = run.on_gpu and run.capture
+    with torch.backends.cudnn.flags(enabled=True, benchmark=run.on_gpu, allow_tf32=True):  # as training sets them
+        if captured:
+            try:
+                steps = [_recorded(step) for step in steps]
+            except RuntimeError:
+                torch.cuda.synchronize()
+                captured = False
+        for step in steps:
+            for _ in range(_WARM_UPS):
+                step()
+        repeats = [_repeats(step) if run.on_gpu else 1 for step in steps]
+        times: list[list[float]] = [[] for _ in steps]
+        for _ in range(run.rounds):
+            for step, number, seconds in zip(steps, repeats, times, strict=True):
+                seconds.append(_timed_by_events(step, number) if run.on_gpu else _timed_by_clock(step))
+    return times, captured
+
+
+@cache
+def limits(device: str, dtype: torch.dtype) -> Limits:
+    """Measured once a process: a copy that fits no cache, a product that keeps every core busy."""
+    on_gpu = device == "cuda"
+    source = torch.empty(2**30 if on_gpu else 2**26, dtype=torch.uint8, device=device)
+    target = torch.empty_like(source)
+    side = 8192 if on_gpu else 1024
+    matrix = torch.randn(side, side, device=device).to(dtype)
+    product = torch.empty_like(matrix)
+    run = Run(device, dtype, rounds=5, capture=False)
+    steps = (lambda: target.copy_(source), lambda: torch.mm(matrix, matrix, out=product))
+    (copying, multiplying), _ = race(run, steps)
+    return Limits(2 * source.nbytes / min(copying), side**3 / min(multiplying))
+
+
+def _recorded(step: Step) -> Step:
+    """The step as a CUDA graph. Tensors it reads must stay where they are."""
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(_WARM_UPS):
+            step()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        step()
+    return graph.replay
+
+
+def _repeats(step: Step) -> int:
+    return max(1, math.ceil(LEAST / _timed_by_events(step, 1)))
+
+
+def _timed_by_events(step: Step, repeats: int) -> float:
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    torch.cuda.synchronize()
+    start.record()
+    for _ in range(repeats):
+        step()
+    end.record()
+    end.synchronize()
+    return start.elapsed_time(end) / 1000 / repeats
+
+
+def _timed_by_clock(step: Step) -> float:
+    start = time.perf_counter()
+    step()
+    return time.perf_counter() - start

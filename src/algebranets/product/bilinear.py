@@ -1,0 +1,119 @@
+"""The product by fewer multiplies: combinations of components, R products of them, combinations of those.
+
+`Algebra.bilinear` says which. Worth it where multiplies are what takes the time: large layers. Combining reads and
+writes every activation once more on each side, and gradients keep the R combinations of the input instead of the input.
+Recurrent layers, whose steps are small, go through blocks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import prod
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from algebranets.algebra import Algebra
+from algebranets.product.blocks import recurrent
+from algebranets.product.combine import Matrix, combine, precision
+from algebranets.product.geometry import Geometry
+from algebranets.product.layout import channels_last
+
+__all__ = ["conv", "linear", "recurrent"]
+
+
+def linear(
+    x: Float[Tensor, "*batch inp"], weight: Tensor, bias: Tensor | None, algebra: Algebra, stacks: int = 1
+) -> Float[Tensor, "*batch out"]:
+    """``y_o = sum_i w_oi . x_i``, products taken in ``algebra``: R matrix products, one batched."""
+    rank, num_rows = algebra.bilinear.rank, prod(x.shape[:-1])
+    num_in = x.shape[-1] // algebra.dim
+    inputs = _combine_inputs(x.reshape(1, 1, num_rows, algebra.dim, num_in), algebra)
+    weights = _combine_weight(weight, algebra, stacks)
+    num_out = weights.shape[1] // stacks
+    products = _Products.apply(inputs.reshape(rank, num_rows, num_in), weights)
+    fits = bias is not None and stacks == 1
+    y = _combine_outputs(products.reshape(1, rank, num_rows * stacks, 1, num_out), algebra, bias if fits else None)
+    y = y.reshape(*x.shape[:-1], stacks * algebra.dim * num_out)
+    return y if bias is None or fits else y + bias.to(y.dtype)
+
+
+def conv(x: Tensor, weight: Tensor, bias: Tensor | None, algebra: Algebra, geometry: Geometry) -> Tensor:
+    """The same for a convolution, transposed or not: one of R times as many groups."""
+    rank = algebra.bilinear.rank
+    weights = _combine_weight(weight, algebra, transposed=geometry.transposed).flatten(0, 1)
+    kernel = weight.shape[2:]
+    images = _as_images(_combine_inputs(_as_grid(x, algebra.dim), algebra, across=rank), x)
+    wider = replace(geometry, groups=rank * geometry.groups)
+    y = wider.convolve(images, weights.unflatten(1, (weights.shape[1] // prod(kernel), *kernel)))
+    y = _as_images(_combine_outputs(_as_grid(y, rank), algebra), y)
+    return y if bias is None else y + bias.to(y.dtype).reshape(-1, *[1] * geometry.num_axes)
+
+
+class _Products(torch.autograd.Function):
+    """R matrix products, ``x w^T``, whose gradients come out contiguous, as the next combination wants them."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: Tensor, w: Tensor) -> Tensor:
+        return x @ w.mT
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:  # noqa: ARG004, torch's name
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        x, w = ctx.saved_tensors
+        needs_x, needs_w = ctx.needs_input_grad
+        return grad @ w if needs_x else None, grad.mT @ x if needs_w else None
+
+
+def _combine_inputs(grid: Tensor, algebra: Algebra, across: int = 1) -> Tensor:
+    return combine(grid, _in_order(algebra.bilinear.inputs, algebra.order), across, dtype=precision(grid))
+
+
+def _combine_outputs(grid: Tensor, algebra: Algebra, bias: Tensor | None = None) -> Tensor:
+    outputs = algebra.bilinear.outputs
+    return combine(grid, tuple(outputs[k] for k in algebra.order), algebra.dim, bias)
+
+
+def _combine_weight(
+    weight: Tensor, algebra: Algebra, stacks: int = 1, transposed: bool = False
+) -> Float[Tensor, "rank first second"]:
+    """The R combinations of a stored weight; stacks lie behind each other in ``first``, kernels in ``second``."""
+    coefficients = algebra.bilinear.weights
+    first, second, *kernel = weight.shape
+    if algebra.folded:
+        size = algebra.blocks[0].size
+        cells = algebra.blocks[0].transposed_cells if transposed else algebra.blocks[0].cells
+        coefficients = _in_order(coefficients, tuple(cell.index(1) for cell in cells))
+        grid = weight.reshape(stacks, size, first // (stacks * size), size, second // size * prod(kernel))
+    else:
+        grid = weight.reshape(stacks, algebra.dim, first // (stacks * algebra.dim), 1, second * prod(kernel))
+    combined = combine(grid, coefficients, dtype=precision(weight))
+    return combined.squeeze(3).transpose(0, 1).flatten(1, 2)
+
+
+def _in_order(rows: Matrix, order: tuple[int, ...]) -> Matrix:
+    return tuple(tuple(row[c] for c in order) for row in rows)
+
+
+def _as_grid(x: Tensor, dim: int) -> Tensor:
+    """Images as a grid of ``dim`` components: rows are places where channels are innermost, images elsewhere."""
+    batch, channels, *size = x.shape
+    if channels_last(x):
+        return x.movedim(1, -1).reshape(1, 1, batch * prod(size), dim, channels // dim)
+    return x.reshape(1, 1, batch, dim, channels // dim * prod(size))
+
+
+def _as_images(grid: Tensor, like: Tensor) -> Tensor:
+    """A grid as images of ``like``'s size and memory format, with as many channels as it has."""
+    batch, _, *size = like.shape
+    columns = grid.shape[3] * grid.shape[4]
+    if channels_last(like):
+        return grid.reshape(batch, *size, columns).movedim(-1, 1)
+    return grid.reshape(batch, columns // prod(size), *size)

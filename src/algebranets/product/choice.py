@@ -1,0 +1,64 @@
+"""What lowering "auto" is: the fastest one for this device, shape and precision, as `algebranets bench` measured it."""
+
+from __future__ import annotations
+
+from math import prod
+from types import ModuleType
+
+import torch
+from torch import Tensor
+
+from algebranets.algebra import Algebra
+from algebranets.product import bilinear, blocks, kernels
+from algebranets.product.cells import Direction
+from algebranets.product.combine import precision
+from algebranets.product.geometry import Geometry
+from algebranets.product.kernels import depthwise, lowering
+from algebranets.product.kernels import linear as decode
+from algebranets.product.kernels import recurrent as steps
+
+#: Multiply-adds that a GPU does while it moves one number, in half precision and without tensor cores: what an H200's
+#: rate and bandwidth are in `algebranets bench layers`. Fewer multiplies pay where more than that is saved.
+MULTIPLIES_A_NUMBER = {True: 180, False: 28}
+#: Rows from which on a large layer's time is that of its multiplies.
+MANY_ROWS = 1024
+#: The most by which an algorithm of fewer multiplies may exceed the rounding error of the plain product,
+#: `Bilinear.growth`: C's and H's 1.4, not Strassen's 2.4. Half precision rounds combinations too: `algebranets bench
+#: error` measures it.
+MOST_GROWTH = 1.5
+
+
+def for_linear(x: Tensor, weight: Tensor, algebra: Algebra, num_in: int, num_out: int) -> ModuleType:
+    """Few rows without gradients: a kernel. Many, of many tuples: fewer multiplies. Else blocks."""
+    if not kernels.usable(x):
+        return blocks
+    if not _recording(x, weight) and decode.applies(x, weight, algebra):
+        return lowering
+    algorithm, dense = algebra.bilinear, sum(block.num_copies * block.size**2 for block in algebra.blocks)
+    saved = (dense - algorithm.rank) * num_in * num_out
+    moved = (algebra.dim + algorithm.rank) * (num_in + num_out)
+    pays = saved > MULTIPLIES_A_NUMBER[_on_tensor_cores(x)] * moved and prod(x.shape[:-1]) >= MANY_ROWS
+    return bilinear if pays and algorithm.growth <= MOST_GROWTH else blocks
+
+
+def for_conv(x: Tensor, weight: Tensor, algebra: Algebra, geometry: Geometry) -> ModuleType:
+    """Depthwise ones: a kernel. Else blocks."""
+    return lowering if kernels.usable(x) and depthwise.applies(x, weight, algebra, geometry) else blocks
+
+
+def for_recurrent(x: Tensor, directions: list[Direction], algebra: Algebra, batch_sizes: Tensor | None) -> ModuleType:
+    """Single steps without gradients: a kernel. Else blocks."""
+    weights = [weight for direction in directions for weight in direction[:2] if weight is not None]
+    if not kernels.usable(x) or _recording(x, *weights) or not steps.applies(x, directions, batch_sizes):
+        return blocks
+    return lowering if all(decode.applies(x, weight, algebra) for weight in weights) else blocks
+
+
+def _recording(*tensors: Tensor) -> bool:
+    """Whether gradients may be asked for."""
+    return torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
+
+
+def _on_tensor_cores(x: Tensor) -> bool:
+    dtype = precision(x)
+    return dtype.itemsize == 2 or (dtype == torch.float32 and torch.backends.cuda.matmul.allow_tf32)

@@ -1,0 +1,200 @@
+"""Which lowering is taken: the one that is named, and by "auto" what `product.choice` says."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from algebranets import M2R, C, H, R, diagonal, product
+from algebranets.algebra import CATALOGUE
+from algebranets.product import Geometry, bilinear, blocks, choice
+from algebranets.product.cells import MODES, Direction
+from algebranets.product.kernels import lowering as kernels
+from algebranets.product.kernels.linear import ACTIVATIONS, FEW, FEW_FOLDED
+
+DEPTHWISE, FULL = Geometry((1, 1), (1, 1), (1, 1), groups=2), Geometry((1, 1), (1, 1), (1, 1))
+LOWERINGS = ["auto", "blocks", "bilinear", "kernels", "reference"]
+
+
+@pytest.fixture
+def usable(monkeypatch):
+    """A CPU on which kernels run, by triton's interpreter."""
+    pytest.importorskip("triton")
+    monkeypatch.setattr("algebranets.product.kernels.usable", lambda _: True)
+    monkeypatch.setattr("algebranets.product.combine.usable", lambda _: True)
+
+
+def weight(algebra, first, second, kernel=(), stacks=1, dtype=torch.float32, device=None):
+    return torch.randn(product.weight_shape(algebra, first, second, kernel, stacks), dtype=dtype, device=device)
+
+
+def cell(algebra, batch=2, time=1, dtype=torch.float32):
+    """Input, state and weights of a GRU of three tuples in and two out."""
+    gates = MODES["GRU"].num_gates
+    x, h = (torch.randn(n, batch, f * algebra.dim, dtype=dtype) for n, f in ((time, 3), (1, 2)))
+    w_ih, w_hh = (weight(algebra, 2, n, stacks=gates, dtype=dtype) for n in (3, 2))
+    return x, (h,), [Direction(w_ih, w_hh, *torch.randn(2, gates * 2 * algebra.dim, dtype=dtype))]
+
+
+def for_linear(algebra, rows, num_in=4, num_out=4, dtype=torch.float32, grad=False):
+    """What is taken for a layer of this many tuples; it need not be computed, nor have numbers in it."""
+    x = torch.empty(rows, num_in * algebra.dim, dtype=dtype, device="meta")
+    w = torch.empty(product.weight_shape(algebra, num_out, num_in), dtype=dtype, device="meta", requires_grad=grad)
+    return choice.for_linear(x, w, algebra, num_in, num_out)
+
+
+class Operators(TorchDispatchMode):
+    """The names of our own operators that run."""
+
+    def __init__(self):
+        super().__init__()
+        self.names = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func.namespace == "algebranets":
+            self.names.append(func._opname)
+        return func(*args, **kwargs or {})
+
+
+def operators(run):
+    with Operators() as seen, torch.no_grad():
+        run()
+    return seen.names
+
+
+# By name --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("usable")
+@pytest.mark.parametrize("algebra", [M2R, H], ids=str)
+def test_kernels_are_reached_by_name_and_by_auto_and_compute_the_reference(algebra):
+    x, w, b = torch.randn(2, 3 * algebra.dim), weight(algebra, 2, 3), torch.randn(2 * algebra.dim)
+    image, taps = torch.randn(1, 2 * algebra.dim, 3, 4), weight(algebra, 2, 1, (3, 3))
+    gru = cell(algebra)
+    runs = {
+        "decode_linear": lambda way: product.linear(x, w, b, algebra=algebra, lowering=way),
+        "depthwise": lambda way: product.conv(image, taps, b, geometry=DEPTHWISE, algebra=algebra, lowering=way),
+        "decode_step": lambda way: product.recurrent("GRU", *gru, algebra=algebra, lowering=way),
+    }
+    for name, run in runs.items():
+        for way in ("kernels", "auto"):
+            assert operators(lambda run=run, way=way: run(way)) == [name]
+            with torch.no_grad():
+                torch.testing.assert_close(run(way), run("reference"))
+        assert name not in operators(lambda run=run: run("blocks"))
+
+
+@pytest.mark.usefixtures("usable")
+def test_what_kernels_are_not_for_goes_through_blocks():
+    image, taps, gru = torch.randn(1, 8, 3, 4), weight(H, 2, 2, (3, 3)), cell(H, time=3)
+    for run in (
+        lambda way: product.conv(image, taps, geometry=FULL, algebra=H, lowering=way),
+        lambda way: product.recurrent("GRU", *gru, algebra=H, lowering=way),
+    ):
+        assert not {"depthwise", "decode_linear", "decode_step"} & {*operators(lambda run=run: run("kernels"))}
+        torch.testing.assert_close(run("kernels"), run("reference"))
+
+
+def test_kernels_on_a_cpu_are_refused():
+    message = r"lowering 'kernels' needs triton and a CUDA device; got a tensor on cpu. .*lowering='auto'"
+    with pytest.raises(ValueError, match=message):
+        product.linear(torch.randn(2, 8), weight(H, 2, 2), algebra=H, lowering="kernels")
+    with pytest.raises(ValueError, match=message):
+        product.conv(
+            torch.randn(1, 8, 3, 4), weight(H, 2, 1, (3, 3)), geometry=DEPTHWISE, algebra=H, lowering="kernels"
+        )
+    with pytest.raises(ValueError, match=message):
+        product.recurrent("GRU", *cell(H), algebra=H, lowering="kernels")
+
+
+# By choice ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("algebra", CATALOGUE.values(), ids=str)
+def test_a_cpu_takes_blocks(algebra):
+    for rows, width in ((1, 4), (4096, 1024)):
+        assert for_linear(algebra, rows, width, width) is blocks
+    with torch.no_grad():
+        assert for_linear(algebra, 1) is blocks
+    image, taps = torch.randn(1, 2 * algebra.dim, 3, 4), weight(algebra, 2, 1, (3, 3))
+    assert choice.for_conv(image, taps, algebra, DEPTHWISE) is blocks
+    x, _, directions = cell(algebra)
+    assert choice.for_recurrent(x, directions, algebra, None) is blocks
+
+
+@pytest.mark.usefixtures("usable")
+@pytest.mark.parametrize("algebra", [C, M2R, H, diagonal(4)], ids=str)
+def test_few_rows_without_gradients_take_a_kernel(algebra):
+    few = FEW_FOLDED // algebra.blocks[0].num_copies if algebra.folded else FEW
+    assert for_linear(algebra, 1) is kernels
+    assert for_linear(algebra, few) is kernels
+    assert for_linear(algebra, few + 1) is blocks
+    assert for_linear(algebra, 1, grad=True) is blocks
+    assert for_linear(algebra, 1, dtype=torch.float64) is blocks
+    with torch.no_grad():
+        assert for_linear(algebra, 1, grad=True) is kernels
+    assert for_linear(R, 1) is blocks  # its weights are no smaller
+
+
+@pytest.mark.usefixtures("usable")
+def test_fewer_multiplies_are_for_many_tuples_and_rows():
+    many = {"rows": 8192, "num_in": 2048, "num_out": 2048}
+    for grad in (False, True):
+        assert for_linear(H, **many, grad=grad) is bilinear
+        assert for_linear(H, **many, dtype=torch.bfloat16, grad=grad) is bilinear
+    assert for_linear(H, **{**many, "rows": choice.MANY_ROWS}) is bilinear
+    assert for_linear(H, **{**many, "rows": choice.MANY_ROWS - 1}) is blocks
+    assert for_linear(H, **{**many, "num_in": 16}) is blocks
+    # Where multiplies are cheap, more of them must be saved.
+    between = {"rows": 8192, "num_in": 256, "num_out": 256}
+    assert for_linear(H, **between) is bilinear
+    assert for_linear(H, **between, dtype=torch.bfloat16) is blocks
+    for algebra in CATALOGUE.values():
+        saves = algebra.bilinear.rank < sum(block.num_copies * block.size**2 for block in algebra.blocks)
+        taken = saves and algebra.bilinear.growth <= choice.MOST_GROWTH
+        assert (for_linear(algebra, **many) is bilinear) == taken
+    assert for_linear(M2R, **many) is blocks  # Strassen's errors grow
+
+
+@pytest.mark.usefixtures("usable")
+def test_depthwise_convolutions_take_a_kernel():
+    for algebra in (R, M2R, H):
+        image, taps = torch.randn(1, 2 * algebra.dim, 3, 4), weight(algebra, 2, 1, (3, 3))
+        for grad in (False, True):
+            assert choice.for_conv(image, taps.requires_grad_(grad), algebra, DEPTHWISE) is kernels
+        assert choice.for_conv(image, weight(algebra, 2, 2, (3, 3)), algebra, FULL) is blocks
+
+
+@pytest.mark.usefixtures("usable")
+def test_single_steps_without_gradients_take_a_kernel():
+    x, _, (direction,) = cell(H)
+    assert choice.for_recurrent(x, [direction], H, None) is kernels
+    assert choice.for_recurrent(x, [direction, direction], H, None) is blocks
+    assert choice.for_recurrent(x.repeat(2, 1, 1), [direction], H, None) is blocks
+    assert choice.for_recurrent(x[0], [direction], H, torch.tensor([2])) is blocks
+    assert choice.for_recurrent(x.repeat(1, FEW, 1), [direction], H, None) is blocks
+    for name in ("w_ih", "w_hh"):
+        trained = direction._replace(**{name: getattr(direction, name).clone().requires_grad_()})
+        assert choice.for_recurrent(x, [trained], H, None) is blocks
+        with torch.no_grad():
+            assert choice.for_recurrent(x, [trained], H, None) is kernels
+
+
+# Activations ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("usable")
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_activations_are_torchs_through_every_lowering(activation):
+    x, w, b = torch.randn(3, 8), weight(H, 2, 2), torch.randn(8)
+    plain = product.linear(x, w, b, algebra=H, lowering="reference")
+    function = getattr(F, activation) if activation else torch.clone
+    for way in LOWERINGS:
+        y = product.linear(x, w, b, algebra=H, lowering=way, activation=activation)
+        torch.testing.assert_close(y, function(plain))
+
+
+@pytest.mark.parametrize("way", LOWERINGS)
+def test_an_unknown_activation_is_refused_by_every_lowering(way):
+    with pytest.raises(ValueError, match="one of None, relu, silu, gelu, sigmoid, tanh; got 'swish'"):
+        product.linear(torch.randn(3, 8), weight(H, 2, 2), algebra=H, lowering=way, activation="swish")

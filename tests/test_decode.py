@@ -1,0 +1,232 @@
+"""Decoding kernels compute what the reference does, through Triton's interpreter where there is no GPU."""
+
+import pytest
+import torch
+from torch import nn
+
+from algebranets.algebra import M2C, M2R, C, H, direct_sum
+from algebranets.product import reference, weight_shape
+from algebranets.product.cells import MODES, Direction
+from algebranets.product.kernels import linear, recurrent
+from conftest import ALGEBRAS, random_algebra
+
+pytest.importorskip("triton")
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def tensors(algebra, batch, num_in, num_out, stacks=1, dtype=torch.float64):
+    """Input, weight, bias."""
+    shapes = (*batch, algebra.dim * num_in), weight_shape(algebra, num_out, num_in, stacks=stacks)
+    made = [torch.randn(shape, dtype=torch.float64) for shape in (*shapes, (stacks * algebra.dim * num_out,))]
+    return [t.to(DEVICE, dtype) for t in made]
+
+
+both_versions = pytest.mark.parametrize("version", ["fma", "dot"], indirect=True)
+
+
+@pytest.fixture
+def version(request, monkeypatch):
+    """The kernel that is taken, whatever would be best."""
+    from algebranets.product.kernels.jit import decode
+
+    tile = decode.fma_tile if request.param == "fma" else lambda plan, rows, _: decode.dot_tile(plan, rows)
+    monkeypatch.setattr(decode, "choose", tile)
+
+
+@both_versions
+@pytest.mark.parametrize("algebra", ALGEBRAS, ids=str)
+def test_both_kernels_compute_the_reference_product(algebra, version):  # noqa: ARG001, a fixture that changes the choice
+    x, weight, bias = tensors(algebra, (3,), 5, 3)
+    torch.testing.assert_close(linear.linear(x, weight, bias, algebra), reference.linear(x, weight, bias, algebra))
+
+
+@both_versions
+@pytest.mark.parametrize(("batch", "stacks"), [((), 3), ((1,), 1), ((2, 3), 1), ((0,), 3)], ids=str)
+@pytest.mark.parametrize("algebra", [H, direct_sum(C, M2R)], ids=str)
+def test_every_batch_and_several_layers_at_once(algebra, batch, stacks, version):  # noqa: ARG001, a fixture that changes the choice
+    x, weight, bias = tensors(algebra, batch, 3, 2, stacks)
+    for given in (None, bias):
+        expected = reference.linear(x, weight, given, algebra, stacks)
+        torch.testing.assert_close(linear.linear(x, weight, given, algebra, stacks), expected)
+
+
+@pytest.mark.parametrize("algebra", [M2R, C], ids=str)
+@pytest.mark.parametrize(("num_in", "num_out"), [(16, 8), (65, 9), (40, 4)])
+@both_versions
+def test_sizes_that_fill_tiles_and_sizes_that_do_not(algebra, num_in, num_out, version):  # noqa: ARG001, a fixture that changes the choice
+    x, weight, bias = tensors(algebra, (2,), num_in, num_out)
+    torch.testing.assert_close(linear.linear(x, weight, bias, algebra), reference.linear(x, weight, bias, algebra))
+
+
+# The interpreter has no dot of bfloat16.
+@pytest.mark.parametrize(
+    ("dtype", "version"),
+    [(torch.float32, "fma"), (torch.float32, "dot"), (torch.bfloat16, "fma"), (torch.float16, "fma")],
+    ids=str,
+    indirect=["version"],
+)
+@pytest.mark.parametrize("algebra", [M2R, H], ids=str)
+def test_sums_are_at_least_float32(algebra, dtype, version):  # noqa: ARG001, a fixture that changes the choice
+    x, weight, bias = tensors(algebra, (2,), 37, 3, dtype=dtype)
+    exact = reference.linear(x.double(), weight.double(), bias.double(), algebra)
+    error = (linear.linear(x, weight, bias, algebra).double() - exact).norm() / exact.norm()
+    assert error < 4 * torch.finfo(dtype).eps
+
+
+@both_versions
+@pytest.mark.parametrize("activation", linear.ACTIVATIONS)
+def test_activations_are_torchs(activation, version):  # noqa: ARG001, a fixture that changes the choice
+    x, weight, bias = tensors(C, (3,), 5, 3)
+    expected = linear.ACTIVATIONS[activation](reference.linear(x, weight, bias, C))
+    torch.testing.assert_close(linear.linear(x, weight, bias, C, activation=activation), expected)
+
+
+def test_an_unknown_activation_is_named():
+    with pytest.raises(ValueError, match="must be one of None, relu, silu, gelu, sigmoid, tanh; got 'swish'"):
+        linear.linear(*tensors(C, (1,), 2, 2), C, activation="swish")
+
+
+@pytest.mark.parametrize(
+    ("algebra", "activation"),
+    [(H, "silu"), (M2R, "tanh"), (direct_sum(C, M2R), None), (random_algebra(2, 5), None)],
+    ids=str,
+)
+def test_gradients_are_the_references(algebra, activation):
+    given = [t.requires_grad_() for t in tensors(algebra, (2,), 3, 2, stacks=2)]
+    y = linear.linear(*given, algebra, 2, activation)
+    expected = linear.ACTIVATIONS[activation](reference.linear(*given, algebra, 2))
+    grad = torch.randn_like(y)
+    for found, wanted in zip(
+        torch.autograd.grad(y, given, grad), torch.autograd.grad(expected, given, grad), strict=True
+    ):
+        torch.testing.assert_close(found, wanted)
+
+
+@pytest.mark.parametrize("algebra", [C, M2R], ids=str)
+def test_gradients_have_gradients(algebra):
+    given = [t.requires_grad_() for t in tensors(algebra, (1,), 2, 1)]
+    assert torch.autograd.gradgradcheck(lambda *t: linear.linear(*t, algebra, activation="tanh"), given, fast_mode=True)
+
+
+@pytest.mark.parametrize("algebra", [M2R, H], ids=str)
+def test_it_compiles_into_one_graph(algebra):
+    x, weight, bias = tensors(algebra, (2,), 3, 5)
+    weight = nn.Parameter(weight)
+    compiled = torch.compile(linear.linear, backend="aot_eager", fullgraph=True)
+    with torch.no_grad():
+        torch.testing.assert_close(
+            compiled(x, weight, bias, algebra, 1, "relu"), linear.linear(x, weight, bias, algebra, 1, "relu")
+        )
+    y = compiled(x, weight, bias, algebra)
+    (grad,) = torch.autograd.grad(y.sum(), weight)
+    torch.testing.assert_close(grad, torch.autograd.grad(reference.linear(x, weight, bias, algebra).sum(), weight)[0])
+
+
+def test_the_operators_keep_torchs_rules():
+    x, weight, bias = tensors(C, (2,), 3, 2)
+    spelling = linear.spell(C)
+    assert linear.read(spelling).terms == C.terms
+    tests = ("test_schema", "test_faketensor", "test_autograd_registration")
+    torch.library.opcheck(linear._OPERATOR, (x, weight, bias, spelling, 1, "relu", False), test_utils=tests)
+
+
+def test_it_applies_to_inference_of_few_rows(monkeypatch):
+    x, weight, _ = tensors(H, (4,), 8, 8, dtype=torch.bfloat16)
+    monkeypatch.setattr(linear.kernels, "usable", lambda _: True)
+    assert linear.applies(x, weight, H)
+    assert not linear.applies(x.repeat(9, 1), weight, H)
+    assert not linear.applies(x.float(), weight, H)
+    parameter = nn.Parameter(weight)
+    assert not linear.applies(x, parameter, H)
+    with torch.no_grad():
+        assert linear.applies(x, parameter, H)
+
+
+# Recurrent steps ------------------------------------------------------------------------------------------------------
+
+
+def cell(mode, algebra, batch, num_in, num_hidden, biases=(True, True), dtype=torch.float64):
+    """Input, states and weights of one step."""
+    gates, dim = MODES[mode].num_gates, algebra.dim
+    x, w_ih, b_ih = tensors(algebra, (1, batch), num_in, num_hidden, gates, dtype)
+    h, w_hh, b_hh = tensors(algebra, (1, batch), num_hidden, num_hidden, gates, dtype)
+    state = (h, torch.randn_like(h))[: MODES[mode].num_states]
+    assert h.shape[-1] == dim * num_hidden
+    return x, state, Direction(w_ih, w_hh, b_ih if biases[0] else None, b_hh if biases[1] else None)
+
+
+def assert_same_step(found, expected):
+    torch.testing.assert_close(found[0], expected[0])
+    for one, other in zip(found[1], expected[1], strict=True):
+        torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize(("algebra", "batch"), [(M2R, 1), (M2R, 6), (H, 1), (direct_sum(C, M2R), 2)], ids=str)
+@pytest.mark.parametrize("mode", MODES)
+def test_a_step_is_the_references(algebra, mode, batch):
+    x, state, direction = cell(mode, algebra, batch, 3, 2)
+    expected = reference.recurrent(mode, x, state, [direction], algebra)
+    assert_same_step(recurrent.step(mode, x, state, direction, algebra), expected)
+
+
+@pytest.mark.parametrize("biases", [(True, False), (False, True), (False, False)])
+def test_either_bias_of_a_step_may_be_missing(biases):
+    x, state, direction = cell("GRU", M2C, 1, 1, 2, biases)
+    assert_same_step(
+        recurrent.step("GRU", x, state, direction, M2C), reference.recurrent("GRU", x, state, [direction], M2C)
+    )
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_gradients_of_a_step_are_the_references(mode):
+    x, state, direction = cell(mode, M2R, 2, 2, 3)
+    given = [t.requires_grad_() for t in (x, *state, *direction[:4])]
+
+    def grads(function):
+        output, new = function(mode, x, state)
+        return torch.autograd.grad([output.sin().sum() + sum(s.cos().sum() for s in new)], given)
+
+    found = grads(lambda *a: recurrent.step(*a, direction, M2R))
+    expected = grads(lambda *a: reference.recurrent(*a, [direction], M2R))
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize("mode", ["GRU", "LSTM"])
+def test_a_step_compiles_into_one_graph(mode):
+    x, state, direction = cell(mode, H, 1, 2, 3)
+    compiled = torch.compile(recurrent.step, backend="aot_eager", fullgraph=True)
+    with torch.no_grad():
+        assert_same_step(compiled(mode, x, state, direction, H), reference.recurrent(mode, x, state, [direction], H))
+
+
+def test_steps_apply_one_at_a_time(monkeypatch):
+    monkeypatch.setattr(linear.kernels, "usable", lambda _: True)
+    x, _, direction = cell("GRU", H, 2, 2, 3)
+    assert recurrent.applies(x, [direction])
+    assert not recurrent.applies(x.repeat(2, 1, 1), [direction])
+    assert not recurrent.applies(x, [direction, direction])
+    assert not recurrent.applies(x[0], [direction], torch.ones(1))
+    assert not recurrent.applies(x, [direction._replace(w_hr=x)])
+
+
+def test_autocast_gives_its_precision():
+    x, state, direction = cell("LSTM", H, 1, 2, 3, dtype=torch.float32)
+    with torch.autocast(DEVICE, dtype=torch.bfloat16):
+        assert linear.linear(x, direction.w_ih, None, H, MODES["LSTM"].num_gates).dtype == torch.bfloat16
+        assert recurrent.step("LSTM", x, state, direction, H)[0].dtype == torch.bfloat16
+        assert not linear.applies(x, direction.w_ih, H)
+
+
+def test_a_weight_is_read_early_only_if_nobody_wrote_it_since_it_was_read():
+    weight = nn.Parameter(torch.randn(8, 2))
+    assert not linear.frozen(weight)  # gradients are recorded
+    with torch.no_grad():
+        assert [linear.frozen(weight) for _ in range(3)] == [False, True, True]
+        weight.mul_(2)
+        assert [linear.frozen(weight) for _ in range(2)] == [False, True]
+        assert not linear.frozen(weight * 1)
+        assert not linear.frozen(weight * 1)
+    with torch.inference_mode():
+        assert linear.frozen(weight)
