@@ -2,9 +2,12 @@
 
 import os
 import random
+from importlib.metadata import version
+from importlib.util import find_spec
 
 import pytest
 import torch
+from packaging.version import Version
 
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # kernels are interpreted where none can run; triton asks when it is imported
@@ -30,6 +33,14 @@ if "PYTEST_XDIST_WORKER" in os.environ:
     # Workers share the cores: more threads than cores wait for each other. Processes that tests start inherit it.
     os.environ["OMP_NUM_THREADS"] = "1"
     torch.set_num_threads(1)
+
+
+#: For kernels with loops.
+needs_triton = pytest.mark.skipif(
+    find_spec("triton") is None
+    or (Version(version("triton")) < Version("3.9") and Version(version("numpy")) >= Version("2.4")),
+    reason="there is no triton, or one whose interpreter is older than numpy",
+)
 
 
 def random_algebra(seed: int, dim: int, density: float = 0.3) -> Algebra:

@@ -13,7 +13,7 @@ from algebranets.accounting import Product, Work, work
 from algebranets.accounting.counter import attention, attention_backward
 from algebranets.algebra import CATALOGUE, direct_sum
 from algebranets.nn.decoding import AddNorm
-from conftest import ALGEBRAS
+from conftest import ALGEBRAS, needs_triton
 from test_models import small
 
 over_catalogue = pytest.mark.parametrize("algebra", CATALOGUE.values(), ids=str)
@@ -146,6 +146,7 @@ def test_decoding_kernels_multiply_what_the_table_says(algebra):
         assert launched(lambda: cell(x[None])) == ({"decode_step": 2 * 2 * 3 * (3 + 2) * 2 * algebra.multiplies}, {})
 
 
+@needs_triton
 @pytest.mark.parametrize("algebra", [R, M2R, H], ids=str)
 @pytest.mark.usefixtures("kernels")
 def test_depthwise_kernels_multiply_as_torch_counts_the_same_convolution(algebra):
@@ -175,6 +176,7 @@ def test_attention_in_one_launch_multiplies_as_torchs_operators_do(kernels):
         assert sum(ours.values()) == sum(launched(lambda: layer(x, None, u, v, cache))[1].values())
 
 
+@needs_triton
 @pytest.mark.usefixtures("kernels")
 def test_combinations_count_nothing():
     x, weight = torch.randn(3, 8, requires_grad=True), torch.randn(8, 2, requires_grad=True)

@@ -9,9 +9,9 @@ from algebranets import CROSS, M2R, C, H, product
 from algebranets.algebra import direct_sum
 from algebranets.product import combine as combine_module
 from algebranets.product.combine import add_bias, combine
-from conftest import ALGEBRAS
+from conftest import ALGEBRAS, needs_triton
 
-pytest.importorskip("triton")
+pytestmark = needs_triton
 F64 = torch.float64
 MATRIX = ((1.0, 0.0, -2.0, 0.5, 0.0, 1.0), (0.0, 0.0, 0.0, 0.0, 0.0, 0.0), (0.0, 3.0, 0.0, 0.0, 1.0, 0.0)) * 2
 

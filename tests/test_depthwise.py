@@ -8,9 +8,9 @@ from algebranets.algebra import M2R, Algebra, C, H, R, matrix
 from algebranets.product import Geometry, reference
 from algebranets.product.kernels import depthwise
 from algebranets.product.layout import channels_last
-from conftest import ALGEBRAS
+from conftest import ALGEBRAS, needs_triton
 
-pytest.importorskip("triton")
+pytestmark = needs_triton
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 TUPLES = 3

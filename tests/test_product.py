@@ -26,6 +26,7 @@ F64 = torch.float64
 LOWERINGS = ["blocks", "bilinear"]
 over_all = pytest.mark.parametrize("algebra", ALGEBRAS, ids=str)
 over_lowerings = pytest.mark.parametrize("lowering", LOWERINGS)
+of_sequences = pytest.mark.parametrize("lowering", ["blocks"])  # bilinear's is the same function
 
 
 def randn(*shape):
@@ -160,7 +161,7 @@ def directions(algebra, mode, num, num_in, hidden, given=("b_ih", "b_hh"), proje
     return found
 
 
-@over_lowerings
+@of_sequences
 @over_all
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("packed", [False, True])
@@ -183,7 +184,7 @@ def test_recurrent(algebra, lowering, mode, packed, num, given):
     assert_same(run, [x, *state, *parameters], lowering)
 
 
-@over_lowerings
+@of_sequences
 @pytest.mark.parametrize("algebra", [C, M2R, direct_sum(C, M2R)], ids=str)
 @pytest.mark.parametrize("mode", MODES)
 def test_directions_may_differ_in_the_biases_they_have(algebra, lowering, mode):
@@ -214,6 +215,10 @@ def test_first_and_second_derivatives_are_those_of_differences(algebra, lowering
 
     assert gradcheck(conv, (image, kernel, b))
     assert gradgradcheck(conv, (image, kernel, b))
+
+
+def test_bilinear_sends_sequences_through_blocks():
+    assert product.bilinear.recurrent is product.blocks.recurrent
 
 
 def test_a_recurrent_layer_passes_gradcheck():

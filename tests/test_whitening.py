@@ -1,13 +1,10 @@
 """Whitening whitens, keeps torch's conventions, and cannot be broken."""
 
 import copy
-from importlib.metadata import version
-from importlib.util import find_spec
 from math import prod
 
 import pytest
 import torch
-from packaging.version import Version
 from torch import nn
 
 import algebranets as an
@@ -15,7 +12,7 @@ from algebranets import M2R, M4R, C, H, R
 from algebranets.algebra import CATALOGUE
 from algebranets.nn import whitening
 from algebranets.nn.whitening import cholesky, divided
-from conftest import ALGEBRAS
+from conftest import ALGEBRAS, needs_triton
 
 over_all = pytest.mark.parametrize("algebra", ALGEBRAS, ids=str)
 over_catalogue = pytest.mark.parametrize("algebra", CATALOGUE.values(), ids=str)
@@ -160,12 +157,6 @@ def test_torch_func_sees_through_whitening():
 
 # On a GPU: its kernel, in Triton's interpreter -----------------------------------------------------------------------
 
-
-needs_triton = pytest.mark.skipif(
-    find_spec("triton") is None
-    or (Version(version("triton")) < Version("3.9") and Version(version("numpy")) >= Version("2.4")),
-    reason="there is no triton, or one whose interpreter is older than numpy",
-)
 
 #: batch, components, tuples, height, width.
 over_sums = pytest.mark.parametrize(

@@ -11,6 +11,8 @@ import triton.language as tl
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from algebranets.product.kernels.jit import ceil_div, next_power_of_2
+
 #: Numbers of a ring that a program holds at a time, and how many programs there are at most: several for each
 #: multiprocessor of a large GPU, so that enough reads are under way to use its whole bandwidth.
 TILE, PROGRAMS = 8192, 1024
@@ -31,11 +33,11 @@ def attend(
 ) -> Float[Tensor, "batch 1 embed"]:
     """One token's relative attention to the rings it is written into, ``dim`` components a tuple; one launch."""
     batch, heads, slots, size = keys.shape
-    width = triton.next_power_of_2(size)
-    tile = min(max(1, TILE // width), triton.next_power_of_2(slots))
+    width = next_power_of_2(size)
+    tile = min(max(1, TILE // width), next_power_of_2(slots))
     most = max(1, PROGRAMS // (batch * heads))  # parts that a head may be cut into
-    span = tile * triton.cdiv(triton.cdiv(slots, tile), most)
-    splits = triton.cdiv(slots, span)
+    span = tile * ceil_div(ceil_div(slots, tile), most)
+    splits = ceil_div(slots, span)
     precision = _precision(query)
     parts = query.new_empty(batch * heads, splits, size + 2, dtype=precision)
     y = torch.empty_like(query, memory_format=torch.contiguous_format)
@@ -44,7 +46,7 @@ def attend(
             query.contiguous(), key.contiguous(), value.contiguous(), u.contiguous(), v.contiguous(),
             keys, *keys.stride(), values, *values.stride(), distances, *distances.stride(),
             position, arrivals, parts, y, slots, span, heads, size, size // dim,
-            splits, triton.next_power_of_2(splits), tile, width, _NAMES[precision], num_warps=4,
+            splits, next_power_of_2(splits), tile, width, _NAMES[precision], num_warps=4,
         )  # fmt: skip
     return y
 
@@ -142,7 +144,7 @@ def add_norm(
     """The layer norm of ``x + y``; one launch."""
     features = x.shape[-1]
     out = torch.empty_like(x, memory_format=torch.contiguous_format)
-    width = triton.next_power_of_2(features)
+    width = next_power_of_2(features)
     if rows := x.numel() // features:
         with torch.cuda.device_of(x):
             add_norm_kernel[rows,](

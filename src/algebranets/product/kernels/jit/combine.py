@@ -8,6 +8,8 @@ import triton.language as tl
 from jaxtyping import Shaped
 from torch import Tensor
 
+from algebranets.product.kernels.jit import ceil_div, next_power_of_2
+
 #: Numbers of a component that a program holds: eight a thread, so that loads of half precision are 16 bytes wide.
 TILE = 1024
 #: Components from which on a program holds fewer numbers of each: a thread has 255 registers.
@@ -30,9 +32,9 @@ def combine(
     if not y.numel():
         return y
     tile = TILE if max(down * along, num_out) < MANY else TILE // 4
-    width = min(triton.next_power_of_2(columns), tile)
-    height = min(triton.next_power_of_2(rows), tile // width)
-    grid = (stacks * triton.cdiv(rows, height) * triton.cdiv(columns, width),)
+    width = min(next_power_of_2(columns), tile)
+    height = min(next_power_of_2(rows), tile // width)
+    grid = (stacks * ceil_div(rows, height) * ceil_div(columns, width),)
     with torch.cuda.device_of(x):
         combine_fwd_kernel[grid](
             x, y, bias, rows, columns, matrix, down * along, along, num_out, across,
@@ -44,10 +46,10 @@ def combine(
 def sum_rows(x: Shaped[Tensor, "row column"]) -> Shaped[Tensor, " column"]:
     """``x.sum(0)`` of a contiguous ``x``, in at least float32: sums of parts of the rows, then the sum of those."""
     rows, columns = x.shape
-    width = min(triton.next_power_of_2(columns), 128)
+    width = min(next_power_of_2(columns), 128)
     height = 2 * TILE // width
-    across = triton.cdiv(columns, width)
-    parts = max(1, min(triton.cdiv(rows, height), PROGRAMS // across))
+    across = ceil_div(columns, width)
+    parts = max(1, min(ceil_div(rows, height), PROGRAMS // across))
     sums = x.new_empty(parts, columns, dtype=torch.promote_types(x.dtype, torch.float32))
     with torch.cuda.device_of(x):
         sum_rows_kernel[parts, across](x, sums, rows, columns, height, width, num_warps=4)

@@ -26,6 +26,7 @@ from triton.language.extra import cuda
 from triton.runtime.interpreter import InterpretedFunction
 
 from algebranets.algebra import Algebra
+from algebranets.product.kernels.jit import ceil_div, next_power_of_2
 
 #: Multiplies for each weight above which tensor cores are faster; on CUDA cores, sums that a program keeps at most.
 DOT_FROM, MAX_SUMS = 8, 16
@@ -125,10 +126,10 @@ def fma_tile(
 
 def dot_tile(plan: Plan, num_rows: int, out: int = 0, inp: int = 0, num_warps: int = 4, num_stages: int = 0) -> Tile:
     """For tensor cores: ``inp`` counts the inputs of all components of the weight."""
-    rows = min(max(16, triton.next_power_of_2(num_rows)), 64)
+    rows = min(max(16, next_power_of_2(num_rows)), 64)
     few = rows == 16
     out, inp, num_stages = out or (32 if few else 16), inp or (512 if few else 256), num_stages or (3 if few else 4)
-    inp = max(16, min(inp // triton.next_power_of_2(plan.dim), triton.next_power_of_2(plan.num_in)))
+    inp = max(16, min(inp // next_power_of_2(plan.dim), next_power_of_2(plan.num_in)))
     return Tile(rows, out, inp, 0, num_warps, num_stages)
 
 
@@ -153,7 +154,7 @@ def linear(
     for plan in plans(algebra, num_in, num_out):
         num_rows = batch * plan.num_copies
         chosen = tile or choose(plan, num_rows, x.element_size())
-        grid = triton.cdiv(plan.num_out, chosen.out), stacks, triton.cdiv(num_rows, chosen.rows)
+        grid = ceil_div(plan.num_out, chosen.out), stacks, ceil_div(num_rows, chosen.rows)
         numbers = (
             num_rows, plan.table, plan.starts, plan.dim, plan.size, plan.num_copies, plan.num_in, plan.num_out,
             x.shape[1], y.shape[1] // stacks, plan.offset * num_in, plan.offset * num_out, stacks,
@@ -196,7 +197,7 @@ def step(
         tile = fma_tile(plan, num_rows, x.element_size(), per_thread=1, unroll=1)  # a thread has those of all gates
         rows = max(1, min(num_rows, MAX_SUMS // (gates * plan.size)))
         with torch.cuda.device_of(x):
-            step_fwd_kernel[triton.cdiv(plan.num_out, tile.out), 1, triton.cdiv(num_rows, rows)](
+            step_fwd_kernel[ceil_div(plan.num_out, tile.out), 1, ceil_div(num_rows, rows)](
                 x, state[0], state[-1], *(w.contiguous() for w in weights), *biases, new[0], new[-1], num_rows,
                 mode, gates, plan.table, plan.starts, plan.dim, plan.size, plan.num_copies, plan.num_in, plan.num_out,
                 x_features, h_features, plan.offset * num_in, plan.offset * num_hidden, rows, tile.out,

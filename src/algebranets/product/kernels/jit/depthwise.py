@@ -21,6 +21,8 @@ import triton.language as tl
 from jaxtyping import Float
 from torch import Tensor
 
+from algebranets.product.kernels.jit import ceil_div, next_power_of_2
+
 Flat = tuple[tuple[int, ...], ...]
 
 #: Programs that sum gradients of a weight: enough to fill a GPU, and no more, for what each has summed is summed in
@@ -66,18 +68,18 @@ def correlate(
         (1, padding, -dilation, stride) if adjoint else (stride, -padding, dilation, 1)
         for stride, padding, dilation in slides
     )
-    run = triton.cdiv(tile.run, along[3]) * along[3]  # so that each run meets taps as the first does
+    run = ceil_div(tile.run, along[3]) * along[3]  # so that each run meets taps as the first does
     sources, column_taps = taps(run, w.shape[1], *along)
-    rows, runs = y.shape[2], triton.cdiv(y.shape[3], run)
+    rows, runs = y.shape[2], ceil_div(y.shape[3], run)
     patch = _even(rows, tile.patch)
-    places = len(x) * triton.cdiv(rows, patch) * patch * runs
+    places = len(x) * ceil_div(rows, patch) * patch * runs
     if not places:
         return
-    grid = (triton.cdiv(places, tile.places) * triton.cdiv(channels, tile.width),)
+    grid = (ceil_div(places, tile.places) * ceil_div(channels, tile.width),)
     with torch.cuda.device_of(x):
         depthwise_kernel[grid](
             x, *_strides(x, channels), w.contiguous(), y, *_strides(y, channels),
-            places, runs, patch, triton.cdiv(rows, patch), *x.shape[2:], *y.shape[2:],
+            places, runs, patch, ceil_div(rows, patch), *x.shape[2:], *y.shape[2:],
             *down, along[0] * run // along[3], channels, table, sources, column_taps, *w.shape[:2],
             x.dtype == torch.float64, tile.places, tile.width, num_warps=tile.num_warps,
         )  # fmt: skip
@@ -96,18 +98,18 @@ def sums(
     tile = tile or tile_of_sums(x, dim, num_rows, num_columns)
     (row_step, row_shift, row_pace), (step, shift, pace) = slides
     sources, column_taps = taps(tile.run, num_columns, step, -shift, pace, 1)
-    rows, runs = dy.shape[2], triton.cdiv(dy.shape[3], tile.run)
+    rows, runs = dy.shape[2], ceil_div(dy.shape[3], tile.run)
     patch = _even(rows, tile.patch)
-    places = len(x) * triton.cdiv(rows, patch) * patch * runs
+    places = len(x) * ceil_div(rows, patch) * patch * runs
     group = rows_of_taps(dim, num_rows, num_columns)
-    across = triton.cdiv(channels, tile.width)
-    parts = min(triton.cdiv(places, tile.places), triton.cdiv(PROGRAMS, across * (num_rows // group)))
+    across = ceil_div(channels, tile.width)
+    parts = min(ceil_div(places, tile.places), ceil_div(PROGRAMS, across * (num_rows // group)))
     partial = dw.new_empty(parts, *dw.shape)
     if places:
         with torch.cuda.device_of(x):
             depthwise_sums_kernel[parts, across, num_rows // group](
                 dy, *_strides(dy, channels), x, *_strides(x, channels), partial,
-                places, runs, patch, triton.cdiv(rows, patch), *dy.shape[2:], *x.shape[2:],
+                places, runs, patch, ceil_div(rows, patch), *dy.shape[2:], *x.shape[2:],
                 row_step, row_shift, row_pace, step * tile.run,
                 channels, table, sources, column_taps, num_rows, num_columns, group,
                 tile.places, tile.width, num_warps=tile.num_warps,
@@ -147,12 +149,12 @@ def _power_of_2(most: int) -> int:
 
 def _width(channels: int) -> int:
     """Channels of a program: a whole part of them, if that is not too few."""
-    return min(triton.next_power_of_2(channels), max(16, min(64, channels & -channels)))
+    return min(next_power_of_2(channels), max(16, min(64, channels & -channels)))
 
 
 def _even(rows: int, patch: int) -> int:
     """Rows of a patch, ``patch`` or fewer, such that patches are of like size."""
-    return max(1, triton.cdiv(rows, max(1, triton.cdiv(rows, patch))))
+    return max(1, ceil_div(rows, max(1, ceil_div(rows, patch))))
 
 
 def _strides(x: Tensor, channels: int) -> tuple[int, ...]:
