@@ -3,11 +3,12 @@
 import pytest
 import torch
 from torch import nn
-from torch.autograd import gradcheck, gradgradcheck
+from torch.autograd import forward_ad, gradcheck, gradgradcheck
 
 from algebranets import CROSS, M2R, C, H, product
 from algebranets.algebra import direct_sum
 from algebranets.product import combine as combine_module
+from algebranets.product import kernels as kernels_module
 from algebranets.product.combine import add_bias, combine
 from conftest import ALGEBRAS, needs_triton
 
@@ -19,7 +20,7 @@ MATRIX = ((1.0, 0.0, -2.0, 0.5, 0.0, 1.0), (0.0, 0.0, 0.0, 0.0, 0.0, 0.0), (0.0,
 @pytest.fixture(autouse=True)
 def kernels(monkeypatch):
     """Kernels run wherever a tensor is."""
-    monkeypatch.setattr(combine_module, "usable", lambda _: True)
+    monkeypatch.setattr(kernels_module, "_has_device", lambda _: True)
 
 
 def plain(x, bias=None):
@@ -116,18 +117,29 @@ def test_a_compiler_takes_it_whole(algebra, lowering):
     torch.testing.assert_close(*results)
 
 
-@pytest.mark.parametrize("lowering", ["blocks", "bilinear"])
-def test_vmap_maps_over_rows_and_over_weights(lowering):
+@pytest.mark.parametrize("lowering", ["auto", "blocks", "bilinear"])
+def test_torch_func_and_forward_mode_go_around_kernels(lowering):
     x, w, b = torch.randn(4, 3, 8, dtype=F64), torch.randn(4, 8, 2, dtype=F64), torch.randn(4, 8, dtype=F64)
+    image, taps = torch.randn(2, 8, 3, 3, dtype=F64), torch.randn(8, 1, 3, 3, dtype=F64)
 
-    def run(x, w, b):
+    def linear(x, w, b):
         return product.linear(x, w, b, algebra=H, lowering=lowering)
 
-    expected = torch.stack([run(*each) for each in zip(x, w, b, strict=True)])
-    torch.testing.assert_close(torch.vmap(run)(x, w, b), expected)
-    torch.testing.assert_close(torch.vmap(run, (0, None, None))(x, w[0], b[0])[0], expected[0])
-    grads = torch.vmap(torch.func.grad(lambda w, x: run(x, w, b[0]).square().sum()), (None, 0))(w[0], x)
+    def depthwise(x, w):
+        return product.conv(x, w, geometry=product.Geometry((1, 1), (1, 1), (1, 1), 2), algebra=H, lowering=lowering)
+
+    expected = torch.stack([linear(*each) for each in zip(x, w, b, strict=True)])
+    torch.testing.assert_close(torch.vmap(linear)(x, w, b), expected)
+    torch.testing.assert_close(torch.vmap(linear, (0, None, None))(x, w[0], b[0])[0], expected[0])
+    grads = torch.vmap(torch.func.grad(lambda w, x: linear(x, w, b[0]).square().sum()), (None, 0))(w[0], x)
     assert grads.shape == (4, 8, 2)
+    assert torch.func.grad(lambda w: depthwise(image, w).square().sum())(taps).shape == taps.shape
+    for function, inputs in ((linear, (x[0], w[0], b[0])), (depthwise, (image, taps))):
+        value, change = torch.func.jvp(function, inputs, inputs)
+        torch.testing.assert_close(value, function(*inputs))
+        with forward_ad.dual_level():
+            duals = [forward_ad.make_dual(t, t) for t in inputs]
+            torch.testing.assert_close(forward_ad.unpack_dual(function(*duals)).tangent, change)
 
 
 def test_autocast_lays_weights_out_in_its_precision():

@@ -19,6 +19,7 @@ from algebranets.algebra import Algebra
 from algebranets.product.blocks import recurrent
 from algebranets.product.combine import Matrix, combine, precision
 from algebranets.product.geometry import Geometry
+from algebranets.product.kernels import usable
 from algebranets.product.layout import channels_last
 
 __all__ = ["conv", "linear", "recurrent"]
@@ -33,7 +34,8 @@ def linear(
     inputs = _combine_inputs(x.reshape(1, 1, num_rows, algebra.dim, num_in), algebra)
     weights = _combine_weight(weight, algebra, stacks)
     num_out = weights.shape[1] // stacks
-    products = _Products.apply(inputs.reshape(rank, num_rows, num_in), weights)
+    inputs = inputs.reshape(rank, num_rows, num_in)
+    products = _Products.apply(inputs, weights) if usable(x) else inputs @ weights.mT
     fits = bias is not None and stacks == 1
     y = _combine_outputs(products.reshape(1, rank, num_rows * stacks, 1, num_out), algebra, bias if fits else None)
     y = y.reshape(*x.shape[:-1], stacks * algebra.dim * num_out)
@@ -54,8 +56,6 @@ def conv(x: Tensor, weight: Tensor, bias: Tensor | None, algebra: Algebra, geome
 
 class _Products(torch.autograd.Function):
     """R matrix products, ``x w^T``, whose gradients come out contiguous, as the next combination wants them."""
-
-    generate_vmap_rule = True
 
     @staticmethod
     def forward(x: Tensor, w: Tensor) -> Tensor:

@@ -60,9 +60,7 @@ def precision(x: Tensor) -> torch.dtype:
 
 
 class _Combine(torch.autograd.Function):
-    """The operator with its gradients: combinations by the transposed matrix. torch.func follows it this way."""
-
-    generate_vmap_rule = True
+    """The operator with its gradients: combinations by the transposed matrix."""
 
     @staticmethod
     def forward(
@@ -90,8 +88,6 @@ class _Combine(torch.autograd.Function):
 
 class _SumRows(torch.autograd.Function):
     """``x.sum(0)`` in at least float32: a bias's gradient, for which torch's own takes twice as long on a GPU."""
-
-    generate_vmap_rule = True
 
     @staticmethod
     def forward(x: Tensor) -> Tensor:
@@ -141,18 +137,6 @@ def _shape(
     return x.new_empty(stacks, num_out // across, rows, across, columns, dtype=dtype)
 
 
-def _over_a_batch(_info: Any, in_dims: tuple[Any, ...], x: Tensor, *rest: Any) -> tuple[Tensor, int]:
-    """torch.func.vmap: what is mapped over becomes further rows; a bias of its own for each is added behind."""
-    *options, bias = rest
-    size = x.shape[in_dims[0]] if in_dims[0] is not None else bias.shape[in_dims[5]]
-    x = x.unsqueeze(2).expand(-1, -1, size, -1, -1, -1) if in_dims[0] is None else x.movedim(in_dims[0], 2)
-    y = _OPERATOR(x.flatten(2, 3).contiguous(), *options, None).unflatten(2, (size, -1)).movedim(2, 0)
-    if bias is None:
-        return y, 0
-    bias = bias[None] if in_dims[5] is None else bias.movedim(in_dims[5], 0)
-    return y + bias.to(y.dtype).unflatten(1, (y.shape[4], -1))[:, None, None, None], 0
-
-
 def _sum_rows(x: Tensor) -> Tensor:
     from algebranets.product.kernels.jit import combine as jit  # needs triton
 
@@ -166,9 +150,5 @@ _OPERATOR = torch.library.custom_op(
     schema="(Tensor x, float[] matrix, int num_out, int across, ScalarType dtype, Tensor? bias) -> Tensor",
 )
 _OPERATOR.register_fake(_shape)
-_OPERATOR.register_vmap(_over_a_batch)
 _SUM_ROWS = torch.library.custom_op("algebranets::sum_rows", _sum_rows, mutates_args=(), schema="(Tensor x) -> Tensor")
 _SUM_ROWS.register_fake(lambda x: x.new_empty(x.shape[1], dtype=torch.promote_types(x.dtype, torch.float32)))
-_SUM_ROWS.register_vmap(
-    lambda _info, in_dims, x: (torch.stack([_SUM_ROWS(t.contiguous()) for t in x.unbind(in_dims[0])]), 0)
-)
