@@ -41,7 +41,7 @@ def inputs(
     return [t.requires_grad_() for t in (x.contiguous(memory_format=memory_format), weight, bias)]
 
 
-def agree(algebra, kernel, geometry, memory_format, with_bias=True, size=(2, 5, 7)):
+def assert_same(algebra, kernel, geometry, memory_format, with_bias=True, size=(2, 5, 7)):
     tensors = inputs(algebra, kernel, memory_format, size)
     if not with_bias:
         tensors.pop()
@@ -58,14 +58,14 @@ def agree(algebra, kernel, geometry, memory_format, with_bias=True, size=(2, 5, 
 def test_every_algebra_has_the_reference_product(which):
     # Written out term by term, the product of a large algebra keeps the interpreter busy: fewer taps for it.
     kernel, geometry = SLIDES[which % 2 if ALGEBRAS[which].dim < 8 else 3]
-    agree(ALGEBRAS[which], kernel, geometry, FORMATS[which % 3 == 2], with_bias=which % 2 == 0, size=(1, 3, 4))
+    assert_same(ALGEBRAS[which], kernel, geometry, FORMATS[which % 3 == 2], with_bias=which % 2 == 0, size=(1, 3, 4))
 
 
 @pytest.mark.parametrize(("algebra", "memory_format"), [(R, FORMATS[0]), (R, FORMATS[1]), (M2R, FORMATS[0])], ids=str)
 @pytest.mark.parametrize(("kernel", "geometry"), SLIDES, ids=str)
 @pytest.mark.filterwarnings("ignore:Using padding='same'")
 def test_every_geometry_is_the_references(algebra, kernel, geometry, memory_format):
-    agree(algebra, kernel, geometry, memory_format)
+    assert_same(algebra, kernel, geometry, memory_format)
 
 
 def test_gradients_have_gradients():
