@@ -24,7 +24,7 @@ over_both = pytest.mark.parametrize("name", ["transformer_xl", "gru_lm"])
 def fused(monkeypatch):
     """Kernels wherever they are for, and a head cut into many parts."""
     pytest.importorskip("triton")
-    from algebranets.product.kernels.jit import attention
+    from algebranets.nn.jit import attention
 
     monkeypatch.setattr(kernels, "usable", lambda _: True)
     monkeypatch.setattr(attention, "TILE", 32)
@@ -75,7 +75,7 @@ def test_one_launch_attends_as_torchs_operators_do(algebra, batch, past, slots, 
 
 
 def test_a_head_may_be_one_part_or_as_many_as_it_has_slots(fused):
-    from algebranets.product.kernels.jit import attention
+    from algebranets.nn.jit import attention
 
     layer, u, v, cache, _ = attention_and_caches(M2R, 2, 4, 6, each=1)
     xs = torch.randn(3, 2, layer.embed_dim, device=DEVICE, dtype=torch.float64)

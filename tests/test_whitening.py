@@ -165,7 +165,7 @@ over_sums = pytest.mark.parametrize(
 
 
 def assert_sums_of_products(shape, device="cpu"):
-    from algebranets.nn.kernels import sums_of_products
+    from algebranets.nn.jit.whitening import sums_of_products
 
     batch, dim, channels, *size = shape
     for dtype in (torch.float32, torch.float64, torch.bfloat16):

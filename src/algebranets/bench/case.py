@@ -101,7 +101,7 @@ def num_parameters(layer: nn.Module) -> int:
 def refuse(error: float, run: Run, what: str) -> None:
     """Nothing that disagrees with its reference by more than rounding is timed."""
     # In float32 the largest value's error, in half precision the whole's, which rounding of inputs dominates.
-    tolerance = 8 * torch.finfo(run.dtype).eps if run.half else 1000 * torch.finfo(run.stored).eps
+    tolerance = 4 * torch.finfo(run.dtype).eps if run.half else 1000 * torch.finfo(run.stored).eps
     if not error <= tolerance:
         raise RuntimeError(
             f"{what} disagrees with its reference by {error:.1e} (at most {tolerance:.1e} is rounding): not timed."

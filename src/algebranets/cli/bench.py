@@ -241,7 +241,7 @@ def bench_error(
 
 @app.command("figure")
 def bench_figure(
-    files: Annotated[list[Path], typer.Argument(help="Files that --save wrote.")],
+    files: Annotated[list[Path], typer.Argument(exists=True, dir_okay=False, help="Files that --save wrote.")],
     out: Annotated[Path, typer.Option(help="The SVG file to write.")],
     op: Annotated[list[str] | None, typer.Option(help="Only these rows; give it several times.")] = None,
 ) -> None:

@@ -42,7 +42,7 @@ class AddNorm(nn.LayerNorm):
 )
 def add_norm(x: Tensor, y: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
     """The layer norm of ``x + y``."""
-    from algebranets.product.kernels.jit import attention  # needs triton
+    from algebranets.nn.jit import attention  # needs triton
 
     return attention.add_norm(x, y, weight, bias, eps)
 
@@ -76,7 +76,7 @@ def attend(
     What is not in the cache is planar, (batch, 1, embed) and (embed), and so is the output; tuples have ``dim``
     components.
     """
-    from algebranets.product.kernels.jit import attention  # needs triton
+    from algebranets.nn.jit import attention  # needs triton
 
     return attention.attend(query, key, value, u, v, keys, values, distances, position, arrivals, dim)
 

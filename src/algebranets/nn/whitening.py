@@ -355,9 +355,9 @@ def _sums(left: Tensor | None, x: Tensor, scale: Tensor, centre: Tensor) -> Tens
     schema="(Tensor? left, Tensor x, Tensor scale, Tensor centre) -> Tensor",
 )
 def _sums_on_gpu(left: Tensor | None, x: Tensor, scale: Tensor, centre: Tensor) -> Tensor:
-    from algebranets.nn import kernels  # needs triton
+    from algebranets.nn.jit import whitening as jit  # needs triton
 
-    return kernels.sums_of_products(left, x, scale, centre)
+    return jit.sums_of_products(left, x, scale, centre)
 
 
 @_sums_on_gpu.register_fake

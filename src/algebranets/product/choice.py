@@ -32,7 +32,7 @@ def for_linear(x: Tensor, weight: Tensor, algebra: Algebra, num_in: int, num_out
     """Few rows without gradients: a kernel. Many, of many tuples: fewer multiplies. Else blocks."""
     if not kernels.usable(x):
         return blocks
-    if not _recording(x, weight) and decode.applies(x, weight, algebra):
+    if decode.applies(x, weight, algebra):
         return lowering
     algorithm, dense = algebra.bilinear, sum(block.num_copies * block.size**2 for block in algebra.blocks)
     saved = (dense - algorithm.rank) * num_in * num_out
@@ -48,15 +48,9 @@ def for_conv(x: Tensor, weight: Tensor, algebra: Algebra, geometry: Geometry) ->
 
 def for_recurrent(x: Tensor, directions: list[Direction], algebra: Algebra, batch_sizes: Tensor | None) -> ModuleType:
     """Single steps without gradients: a kernel. Else blocks."""
-    weights = [weight for direction in directions for weight in direction[:2] if weight is not None]
-    if not kernels.usable(x) or _recording(x, *weights) or not steps.applies(x, directions, batch_sizes):
-        return blocks
-    return lowering if all(decode.applies(x, weight, algebra) for weight in weights) else blocks
-
-
-def _recording(*tensors: Tensor) -> bool:
-    """Whether gradients may be asked for."""
-    return torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
+    weights = [weight for direction in directions for weight in (direction.w_ih, direction.w_hh)]
+    pays = steps.applies(x, directions, batch_sizes) and all(decode.applies(x, weight, algebra) for weight in weights)
+    return lowering if pays else blocks
 
 
 def _on_tensor_cores(x: Tensor) -> bool:

@@ -1,4 +1,4 @@
-"""Triton kernels of layers, imported where one runs: triton is not on every machine."""
+"""Whitening's sums over a batch."""
 
 from __future__ import annotations
 
