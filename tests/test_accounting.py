@@ -146,6 +146,17 @@ def test_decoding_kernels_multiply_what_the_table_says(algebra):
         assert launched(lambda: cell(x[None])) == ({"decode_step": 2 * 2 * 3 * (3 + 2) * 2 * algebra.multiplies}, {})
 
 
+def test_a_scan_multiplies_by_the_recurrent_weight_in_each_step_and_row():
+    def meta(*shape):
+        return torch.empty(shape, device="meta")
+
+    def both():
+        states, kept = torch.ops.algebranets.scan(meta(7, 6, 12), meta(6, 4), meta(12, 4), meta(4, 2, 4), False, True)
+        torch.ops.algebranets.scan_backward(meta(7, 6, 4), None, states, kept, meta(12, 4), False)
+
+    assert launched(both) == ({"scan": 2 * 7 * 6 * 12 * 4, "scan_backward": 2 * 7 * 6 * 12 * 4}, {})
+
+
 @needs_triton
 @pytest.mark.parametrize("algebra", [R, M2R, H], ids=str)
 @pytest.mark.usefixtures("kernels")

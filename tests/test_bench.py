@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 
 import pytest
 import torch
@@ -308,13 +309,19 @@ def test_the_figure_says_every_number(tmp_path):
         "linear", "8 x 32", "M2R", "float32", "a device", "auto", 1.5, (1.4, 1.6), 0.25, 0, "2", "0", limit=2.0
     )
     other = bench.Row("gru", "4 x 32", "mine", "float32", "a device", "auto", 0.7, (0.6, 0.8), 0.25, 0, "2", "0")
+    peer = replace(other, algebra="C", against="a peer")
     rows, out = tmp_path / "rows.jsonl", tmp_path / "speed.svg"
-    bench.save([row, other], rows)
+    bench.save([other, peer, row, replace(row, shape="8 x 64")], rows)
     result = run("figure", str(rows), "--out", str(out))
     assert result.exit_code == 0, result.output
     text = out.read_text()
-    assert "linear 8 x 32 over M2R 1.50; gru 4 x 32 over mine 0.70" in text
-    assert "linear: torch.nn's time over ours (float32, a device)" in text
+    assert "gru 4 x 32 over mine 0.70; gru 4 x 32 over C 0.70; linear 8 x 32 over M2R 1.50; linear 8 x 64" in text
+    words = [
+        "8 x 32", "8 x 64", "linear: torch.nn's time over ours (float32, a device)",
+        "gru, 4 x 32", "torch.nn's time over ours (float32, a device)",
+        "a peer, 4 x 32", "another library's time over ours (float32, a device)",
+    ]  # fmt: skip
+    assert [found for found in re.findall(r"<text[^>]*>([^<]*)</text>", text) if found in words] == words
     assert run("figure", str(rows), "--out", str(out), "--op", "conv2d").exit_code == 2
     with pytest.raises(ValueError, match="there must be rows"):
         figure.draw([])

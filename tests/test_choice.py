@@ -10,7 +10,7 @@ from algebranets.algebra import CATALOGUE
 from algebranets.product import Geometry, bilinear, blocks, choice
 from algebranets.product.cells import MODES, Direction
 from algebranets.product.kernels import lowering as kernels
-from algebranets.product.kernels.linear import ACTIVATIONS, FEW, FEW_FOLDED
+from algebranets.product.kernels.linear import ACTIVATIONS, FEW, FEW_FOLDED, MORE_FOLDED, MULTIPLIES
 
 DEPTHWISE, FULL = Geometry((1, 1), (1, 1), (1, 1), groups=2), Geometry((1, 1), (1, 1), (1, 1))
 LOWERINGS = ["auto", "blocks", "bilinear", "kernels", "reference"]
@@ -134,6 +134,17 @@ def test_few_rows_without_gradients_take_a_kernel(algebra):
     with torch.no_grad():
         assert for_linear(algebra, 1, grad=True) is kernels
     assert for_linear(R, 1) is blocks  # its weights are no smaller
+
+
+@pytest.mark.usefixtures("usable")
+def test_tensor_cores_take_more_rows_of_folded_weights_unless_the_layer_is_large():
+    half, most = {"dtype": torch.bfloat16}, MORE_FOLDED // 2
+    assert for_linear(M2R, most, **half) is kernels
+    assert for_linear(M2R, most + 1, **half) is blocks
+    wide = MULTIPLIES // MORE_FOLDED // M2R.dim
+    assert for_linear(M2R, most, wide, 1, **half) is kernels
+    assert for_linear(M2R, most, wide + 1, 1, **half) is blocks
+    assert for_linear(M2R, FEW_FOLDED // 2, 32 * wide, 1, **half) is kernels
 
 
 @pytest.mark.usefixtures("usable")

@@ -1,5 +1,7 @@
 """Decoding kernels compute what the reference does, through Triton's interpreter where there is no GPU."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from torch import nn
@@ -30,8 +32,12 @@ def version(request, monkeypatch):
     """The kernel that is taken, whatever would be best."""
     from algebranets.product.kernels.jit import decode
 
-    tile = decode.fma_tile if request.param == "fma" else lambda plan, rows, _: decode.dot_tile(plan, rows)
-    monkeypatch.setattr(decode, "choose", tile)
+    def choose(plan, num_rows, itemsize, stacks):
+        if request.param == "fma":
+            return decode.fma_tile(plan, num_rows, itemsize)
+        return decode.dot_tile(plan, num_rows, stacks, inp=16)  # as many shares as there can be
+
+    monkeypatch.setattr(decode, "choose", choose)
 
 
 @both_versions
@@ -80,6 +86,39 @@ def test_activations_are_torchs(activation, version):  # noqa: ARG001, a fixture
     x, weight, bias = tensors(C, (3,), 5, 3)
     expected = linear.ACTIVATIONS[activation](reference.linear(x, weight, bias, C))
     torch.testing.assert_close(linear.linear(x, weight, bias, C, activation=activation), expected)
+
+
+@pytest.mark.parametrize("splits", [2, 3])
+@pytest.mark.parametrize("algebra", ALGEBRAS, ids=str)
+def test_programs_share_a_sum(algebra, splits, monkeypatch):
+    from algebranets.product.kernels.jit import decode
+
+    counted = torch.zeros(64, dtype=torch.int32, device=DEVICE)
+    monkeypatch.setattr(decode, "counters", lambda _, count: counted[:count])
+    monkeypatch.setattr(decode, "choose", lambda plan, *_: decode.dot_tile(plan, 2, out=16, inp=16, splits=splits))
+    x, weight, bias = tensors(algebra, (9,), 39, 17, stacks=2)
+    expected = linear.ACTIVATIONS["tanh"](reference.linear(x, weight, bias, algebra, 2))
+    torch.testing.assert_close(linear.linear(x, weight, bias, algebra, 2, "tanh"), expected)
+    assert not counted.any()
+
+
+def test_captured_kernels_and_streams_have_their_own_counters(monkeypatch):
+    from algebranets.product.kernels.jit import counters as jit
+
+    stream = SimpleNamespace(cuda_stream=1)
+    monkeypatch.setattr(jit, "NUM_COUNTERS", 2000)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda _: None)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda _: stream)
+    counters = jit.Counters(torch.device("cpu"))
+    taken = [counters.take(8, captures=False)]
+    assert counters.take(5, captures=False) is taken[0]
+    taken += [counters.take(8, captures=True), counters.take(8, captures=True)]
+    stream.cuda_stream = 2
+    taken += [counters.take(600, captures=False), counters.take(2000, captures=True)]
+    for own in taken:
+        own.fill_(1)
+        assert sum(bool(other.any()) for other in taken) == 1
+        own.zero_()
 
 
 @pytest.mark.parametrize(

@@ -101,16 +101,18 @@ def test_conv2d(algebra, lowering, geometry):
 
 
 @over_all
+@pytest.mark.parametrize("kernel", [(3, 2), (1, 1)])
 @pytest.mark.parametrize("geometry", [g for g in GEOMETRIES.values() if g.groups == 1], ids=str)
-def test_copies_may_be_convolved_side_by_side(algebra, geometry, monkeypatch):
+def test_copies_may_be_convolved_side_by_side(algebra, geometry, kernel, monkeypatch):
     """As a GPU does it where channels are few: one weight for all copies, zeros between them."""
     folds = []
     monkeypatch.setattr(conv_module, "_narrow", lambda *_: True)
     monkeypatch.setattr(conv_module, "_fold", lambda x, num_copies: folds.append(num_copies) or x)
-    x, w, b = randn(2, 3 * algebra.dim, 5, 6), weight(algebra, 3, 3, (3, 2)), randn(3 * algebra.dim)
+    x, w, b = randn(2, 3 * algebra.dim, 5, 6), weight(algebra, 3, 3, kernel), randn(3 * algebra.dim)
 
     def run(lowering):
-        return product.conv(x, w, b, geometry=geometry, algebra=algebra, lowering=lowering)
+        image = x.to(memory_format=torch.channels_last)
+        return product.conv(image, w, b, geometry=geometry, algebra=algebra, lowering=lowering)
 
     assert_same(run, [x, w, b], "blocks")
     assert all(num_copies == 1 for num_copies in folds)

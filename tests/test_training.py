@@ -34,7 +34,7 @@ from algebranets.train import (
 )
 from algebranets.train import plan as plans
 from algebranets.train.folder import digest_of, save_checkpoint
-from algebranets.train.hardware import compile_blocks
+from algebranets.train.hardware import compile_model
 from algebranets.train.optimisation import make, undecayed
 
 SMALL_TEXT = {
@@ -574,7 +574,7 @@ def test_deep_models_compile_block_by_block():
     torch._dynamo.utils.counters.clear()
     model = small("cifar10", **{"model.num_blocks": 4}).build()
     compiled = copy.deepcopy(model)
-    compile_blocks(compiled, backend="eager")
+    compile_model(compiled, whole=False, backend="eager")
     images = torch.randn(2, 3, 8, 8)
     torch.testing.assert_close(compiled(images), model(images))
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 6 + 3 + of_norm  # lift, stem, head, and norm
@@ -582,13 +582,12 @@ def test_deep_models_compile_block_by_block():
 
 def test_evaluation_is_not_compiled(tmp_path, monkeypatch):
     """One graph for training images of one size, none for those it is tested on; and no stance is left behind."""
-    of_norm = graphs_of_a_norm()
     torch._dynamo.reset()
-    monkeypatch.setattr(running, "compile_blocks", lambda model: compile_blocks(model, backend="eager"))
+    monkeypatch.setattr(running, "compile_model", lambda model, whole: compile_model(model, whole, backend="eager"))
     torch._dynamo.utils.counters.clear()
     train.run(small("cifar10"), tmp_path, replace(HARDWARE, compile=True))
     graphs = torch._dynamo.utils.counters["stats"]["unique_graphs"]
-    assert graphs == 3 + 3 + of_norm  # three stages of one block each; lift, stem, head, and norm
+    assert graphs == 1
     compiled = torch.compile(torch.sin, backend="eager")
     compiled(torch.ones(2))
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == graphs + 1

@@ -79,6 +79,18 @@ def decode_step(
     return sum(decode_linear(x, weight, b_ih, algebra) for weight in weights)
 
 
+def scan(gates: Shape, _state: Shape, weight: Shape, *_: Any, **__: Any) -> int:
+    """In each step and row, the product by the recurrent weight."""
+    return 2 * gates[0] * gates[1] * prod(weight)
+
+
+def scan_backward(
+    grad: Shape, _final: Shape | None, _states: Shape, _kept: Shape, weight: Shape, *_: Any, **__: Any
+) -> int:
+    """As `scan`; gradients of the weight are a product behind it."""
+    return scan(grad, _states, weight)
+
+
 def depthwise(x: Shape, weight: Shape, terms: list[int], size: list[int], adjoint: bool, *_: Any, **__: Any) -> int:
     """Every tap at every place of the convolution's output, as torch counts padding in; ``x`` is that if adjoint."""
     return _taps(x[0], x[2:] if adjoint else size, weight, terms)
@@ -111,6 +123,8 @@ FORMULAS: dict[Any, Callable[..., int]] = {
     torch.ops.algebranets.recurrent_backward: recurrent_backward,
     torch.ops.algebranets.decode_linear: decode_linear,
     torch.ops.algebranets.decode_step: decode_step,
+    torch.ops.algebranets.scan: scan,
+    torch.ops.algebranets.scan_backward: scan_backward,
     torch.ops.algebranets.depthwise: depthwise,
     torch.ops.algebranets.depthwise_sums: depthwise_sums,
     torch.ops.algebranets.attend: attend,

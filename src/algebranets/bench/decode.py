@@ -1,7 +1,7 @@
 """Decoding: linear layers on few rows, forward only, where reading weights is all there is to do.
 
-A chain of distinct layers is timed as one, long enough that none of our weights stays in the device's cache until its
-turn comes again; the real chain has as many layers.
+A chain of distinct layers is timed as one, long enough that none of our weights stays in a GPU's cache until its turn
+comes again; the real chain has as many layers.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ from algebranets.product import Lowering
 ALGEBRAS = ("C", "H", "M2R", "M4R", "M2C")
 BATCHES = (1, 2, 4, 8, 16, 32)
 WIDTHS = {"cpu": (1024,), "cuda": (4096, 8192, 16384)}
-#: How often our chain's weights would fill the cache, and how many layers a chain has where there is no telling.
-CACHES, NUM_LAYERS = 4, 4
+#: How often our chain's weights would fill the cache, and how many layers a chain has at least: on a GPU the start of a
+#: CUDA graph counts in a short one.
+CACHES, NUM_LAYERS = 4, {"cpu": 4, "cuda": 8}
 
 
 @dataclass(frozen=True)
@@ -107,10 +108,8 @@ def _chain(run: Run, layer: Callable[[], nn.Module], number: int) -> nn.Sequenti
 
 
 def _num_layers(run: Run, one: nn.Sequential) -> int:
-    if not run.on_gpu:
-        return NUM_LAYERS
-    cache = torch.cuda.get_device_properties(run.device).L2_cache_size
-    return max(2, ceil(CACHES * cache / sum(p.nbytes for p in one.parameters())))
+    cache = torch.cuda.get_device_properties(run.device).L2_cache_size if run.on_gpu else 0
+    return max(NUM_LAYERS[run.device], ceil(CACHES * cache / sum(p.nbytes for p in one.parameters())))
 
 
 def _through(chain: nn.Sequential, x: Tensor) -> Step:

@@ -1,4 +1,7 @@
-"""Rows as a picture: a panel an op, a line a shape, a mark an algebra, at how many times as fast it is."""
+"""Rows as a picture: a panel an op, a line a shape, a mark an algebra, at how many times as fast it is.
+
+Ops of one shape, such as whole networks, have no panel of their own, but a line of one that they share.
+"""
 
 from __future__ import annotations
 
@@ -25,36 +28,48 @@ def draw(rows: Sequence[Row]) -> str:
     """An SVG file's text."""
     if not rows:
         raise ValueError("there must be rows to draw; the files hold none.")
-    algebras = _in_order(rows)
-    panels: dict[tuple[str, ...], list[Row]] = {}
-    for row in rows:
-        panels.setdefault((row.op, row.against, row.dtype, row.device), []).append(row)
-    lines = [sorted(set(map(_line, panel)), key=_numbers) for panel in panels.values()]
+    algebras, panels = _in_order(rows), _panels(rows)
     with drawing():
-        heights = [_AROUND + _LINE * len(names) for names in lines]
+        heights = [_AROUND + _LINE * len(panel) for panel in panels.values()]
         figure = Figure(figsize=(7.6, sum(heights) + 0.4), layout="constrained")
         axes = figure.subplots(len(panels), 1, squeeze=False, sharex=True, gridspec_kw={"height_ratios": heights})[:, 0]
-        for axis, names, (key, panel) in zip(axes, lines, panels.items(), strict=True):
-            _draw_panel(axis, names, panel, algebras)
-            op, against, dtype, device = key
-            axis.set_title(f"{op}: {against}'s time over ours ({dtype}, {device})", loc="left", fontsize=10)
+        for axis, (title, panel) in zip(axes, panels.items(), strict=True):
+            _draw_panel(axis, panel, algebras)
+            axis.set_title(title, loc="left", fontsize=10)
         axes[-1].set_xlabel("times as fast (more is better)")
         _draw_legend(figure, algebras, any(row.limit for row in rows))
         words = [f"{row.op} {row.shape} over {row.algebra} {row.speedup:.2f}" for row in rows]
         return standalone(render(figure, "speed", f"Times as fast: {'; '.join(words)}."))
 
 
-def _draw_panel(axis: Axes, lines: list[str], rows: list[Row], algebras: dict[str, str]) -> None:
-    names = list(algebras)
+def _panels(rows: Sequence[Row]) -> dict[str, dict[str, list[Row]]]:
+    """By title, the lines of a panel, by name, and their rows."""
+    shapes: dict[tuple[str, str], set[str]] = {}
     for row in rows:
+        shapes.setdefault((row.op, row.against), set()).add(_shape(row))
+    panels: dict[str, dict[str, list[Row]]] = {}
+    for row in sorted(rows, key=lambda row: len(shapes[row.op, row.against]) == 1):
+        against, line = row.against, _shape(row)
+        title = f"{row.op}: {against}'s time over ours"
+        if len(shapes[row.op, against]) == 1:
+            is_torch = against == "torch.nn"
+            title = f"{against if is_torch else 'another library'}'s time over ours"
+            line = f"{row.op if is_torch else against}, {line}"
+        panels.setdefault(f"{title} ({row.dtype}, {row.device})", {}).setdefault(line, []).append(row)
+    return {title: dict(sorted(panel.items(), key=_numbers)) for title, panel in panels.items()}
+
+
+def _draw_panel(axis: Axes, lines: dict[str, list[Row]], algebras: dict[str, str]) -> None:
+    names = list(algebras)
+    for number, row in ((number, row) for number, rows in enumerate(lines.values()) for row in rows):
         place = names.index(row.algebra) / max(1, len(names) - 1) - 0.5
-        height, colour = lines.index(_line(row)) + _SPREAD * place, algebras[row.algebra]
+        height, colour = number + _SPREAD * place, algebras[row.algebra]
         axis.plot(row.spread, [height] * 2, color=colour, linewidth=1.6, solid_capstyle="butt")
         axis.plot(row.speedup, height, color=colour, marker="o", markersize=5)
         if row.limit:
             axis.plot(row.limit, height, color=colour, marker="|", markersize=7, markeredgewidth=1.4, alpha=0.55)
     axis.axvline(1, color=INK, linewidth=1)
-    axis.set_yticks(range(len(lines)), lines)
+    axis.set_yticks(range(len(lines)), list(lines))
     axis.set_ylim(len(lines) - 0.5, -0.5)
     axis.grid(visible=False, axis="y")
     for border in range(1, len(lines)):
@@ -76,13 +91,13 @@ def _draw_legend(figure: Figure, algebras: dict[str, str], limits: bool) -> None
     legend(figure, handles, labels)
 
 
-def _line(row: Row) -> str:
+def _shape(row: Row) -> str:
     return row.shape if row.lowering == "auto" else f"{row.shape}, {row.lowering}"
 
 
-def _numbers(line: str) -> tuple[list[int], str]:
+def _numbers(line: tuple[str, list[Row]]) -> list[int]:
     """Lines are in the order of their numbers: tuples of other sizes make widths that differ by little."""
-    return [int(number) for number in re.findall(r"\d+", line)], line
+    return [int(number) for number in re.findall(r"\d+", _shape(line[1][0]))]
 
 
 def _in_order(rows: Sequence[Row]) -> dict[str, str]:

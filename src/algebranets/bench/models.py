@@ -1,6 +1,7 @@
-"""Whole networks: a training step over R and over an algebra at the same width, and tokens one by one.
+"""Whole networks: a training step of torch's layers and of ours at the same width, and tokens one by one.
 
 A step is forward, loss and backward; the optimiser, which has fewer parameters to update over an algebra, is left out.
+Over R, "ours" are torch's layers too, but for depthwise convolutions.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ from algebranets.bench.case import num_parameters, placed, refuse
 from algebranets.bench.layers import gru_case
 from algebranets.bench.rows import Row, make
 from algebranets.bench.timing import Run, Step, race
+from algebranets.models.kit import ImageNetwork
 from algebranets.models.language import Decoder
-from algebranets.train.hardware import compile_blocks
+from algebranets.train.hardware import compile_model
 
 ALGEBRAS = ("M2R", "H")
 
@@ -111,7 +113,7 @@ def _training(
     steps = []
     for model in (ours, real):
         if compiled:
-            compile_blocks(model)
+            compile_model(model, whole=isinstance(model, ImageNetwork))
         steps.append(_step(model.train(), inputs, targets, run))
     times, captured = race(run, steps)
     return _row(run, name, shape, algebra, (ours, real), error, times, captured)
@@ -120,7 +122,7 @@ def _training(
 def _pair(
     run: Run, name: str, algebra: Algebra, options: Mapping[str, Any], inputs: tuple[Tensor, ...]
 ) -> tuple[nn.Module, nn.Module, float]:
-    """Ours, checked on a small input (in float32, for the layers have been in half precision), and the real network."""
+    """Ours, checked on a small input (in float32, for the layers have been in half precision), and torch's."""
     torch.manual_seed(0)
     torch._dynamo.reset()
 
@@ -135,7 +137,7 @@ def _pair(
     error = float((value - exact).abs().max() / exact.abs().max())
     refuse(error, full, f"{name} over {algebra}")
     del reference
-    return ours, create("R"), error
+    return ours, create("R", lowering="blocks"), error
 
 
 def _step(model: nn.Module, inputs: tuple[Any, ...], targets: Tensor, run: Run) -> Step:
@@ -167,7 +169,7 @@ def _row(
     share = num_parameters(pair[0]) / num_parameters(pair[1])
     return make(
         run, dict(zip(("ours", "real"), times, strict=True)), captured,
-        op=op, shape=shape, algebra=algebra.name, lowering="auto", against="R", parameters=share, error=error,
+        op=op, shape=shape, algebra=algebra.name, lowering="auto", against="torch.nn", parameters=share, error=error,
     )  # fmt: skip
 
 

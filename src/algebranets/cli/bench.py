@@ -143,14 +143,14 @@ def bench_models(
     capture: _Capture = True,
     save: _Save = None,
 ) -> None:
-    """Time networks over R and over an algebra: a training step, without the optimiser's, and generation, by token."""
+    """Time networks of torch.nn's layers and of ours: a training step, without the optimiser's, and tokens."""
     from algebranets.bench import models
 
     _one_of("--model", tuple(models.BENCHMARKS), model)
     run = _checked(device, dtype, rounds, capture)
     sizes = models.Sizes(batch, size, read_settings(options or []))
     rows = models.measure(run, algebra or models.ALGEBRAS, model, sizes, compile_)
-    _print_rows(f"A training step, a token; {dtype}: R's time over ours", rows, save)
+    _print_rows(f"A training step, a token; {dtype}: torch.nn's time over ours", rows, save)
 
 
 @app.command("peers")

@@ -13,7 +13,7 @@ from algebranets.product import bilinear, blocks, kernels
 from algebranets.product.cells import Direction
 from algebranets.product.combine import precision
 from algebranets.product.geometry import Geometry
-from algebranets.product.kernels import depthwise, lowering
+from algebranets.product.kernels import depthwise, lowering, scan
 from algebranets.product.kernels import linear as decode
 from algebranets.product.kernels import recurrent as steps
 
@@ -47,7 +47,9 @@ def for_conv(x: Tensor, weight: Tensor, algebra: Algebra, geometry: Geometry) ->
 
 
 def for_recurrent(x: Tensor, directions: list[Direction], algebra: Algebra, batch_sizes: Tensor | None) -> ModuleType:
-    """Single steps without gradients: a kernel. Else blocks."""
+    """Single steps without gradients: a kernel. Long sequences: another, for the GRU. Else blocks."""
+    if scan.applies(x, directions, algebra, batch_sizes):
+        return lowering
     weights = [weight for direction in directions for weight in (direction.w_ih, direction.w_hh)]
     pays = steps.applies(x, directions, batch_sizes) and all(decode.applies(x, weight, algebra) for weight in weights)
     return lowering if pays else blocks

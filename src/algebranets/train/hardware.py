@@ -199,11 +199,15 @@ def blocks(model: nn.Module) -> Iterator[nn.Module]:
             yield from blocks(child)
 
 
-def compile_blocks(model: nn.Module, backend: str = "inductor") -> None:
-    """torch.compile block by block, in place: equal blocks share one graph, so that deep models start in seconds."""
+def compile_model(model: nn.Module, whole: bool, backend: str = "inductor") -> None:
+    """torch.compile, in place: the ``whole`` model as one graph, or block by block.
+
+    Equal blocks share one graph, so that deep models start in seconds, and may be sharded. Image networks, whose blocks
+    are of many sizes, are faster as a whole; torch 2.11 would not compile MobileNet's blocks, which are of its classes.
+    """
     torch._dynamo.config.recompile_limit = max(64, torch._dynamo.config.recompile_limit)  # one graph a kind of block
     options = COMPILING if backend == "inductor" else None
-    repeated = set(blocks(model))
+    repeated = set() if whole else set(blocks(model))
     for part in [*repeated, *_around(model, repeated)] if repeated else [model]:
         part.compile(dynamic=False, backend=backend, options=options)
 
@@ -224,5 +228,6 @@ def capture(model: nn.Module, images: Tensor) -> None:
     """
     kept = [buffer.clone() for buffer in model.buffers()]  # trial runs change them
     torch.cuda.make_graphed_callables(model.train(), (images,))
+    model._compiled_call_impl = None  # what is recorded takes its place
     for buffer, value in zip(model.buffers(), kept, strict=True):
         buffer.copy_(value)

@@ -32,7 +32,7 @@ from algebranets.train.callbacks import Capture, Checkpoints, Journal, Prune, St
 from algebranets.train.environment import environment
 from algebranets.train.experiment import Experiment
 from algebranets.train.folder import RunFolder, step_of
-from algebranets.train.hardware import Hardware, compile_blocks, make_trainer, quiet, synchronise
+from algebranets.train.hardware import Hardware, compile_model, make_trainer, quiet, synchronise
 from algebranets.train.plan import ImagePlan, TextPlan
 from algebranets.train.results import Result
 from algebranets.train.weights import load, publish
@@ -185,7 +185,7 @@ def _fit(
     if hardware.on_gpu and isinstance(plan, ImagePlan):
         model.to(memory_format=torch.channels_last)  # as its images are
     if hardware.compile:
-        compile_blocks(model)
+        compile_model(model, whole=isinstance(plan, ImagePlan) and hardware.strategy != "fsdp")
     device, share = trainer.strategy.root_device, Share(trainer.global_rank, trainer.world_size)
     task, evaluation = plan.task(model), Whole(plan.evaluation(device, share))
     evaluated = {row["step"] for row in rows if "loss" in row}

@@ -15,14 +15,15 @@ from algebranets.product.combine import precision
 from algebranets.product.geometry import Geometry
 from algebranets.product.layout import channels_last, weight_from_tuples, weight_tuples
 
-#: With fewer channels than this in all copies of a block, a GPU convolves them at once, structural zeros and all. The
-#: CIFAR-10 network over M2(R) trains fastest with it on an H200; twice as wide, zeros cost more than copies.
+#: With fewer channels than this in all copies of a block, a GPU convolves them at once, structural zeros and all, 1 x 1
+#: or not. The CIFAR-10 network over M2(R) trains fastest with it on an H200; twice as wide, zeros cost more.
 NARROW = 128
 
 
 def conv(x: Tensor, weight: Tensor, bias: Tensor | None, algebra: Algebra, geometry: Geometry) -> Tensor:
     """Any of torch's convolutions over ``algebra``; ``x`` has a batch axis."""
-    if geometry.pointwise and prod(weight.shape[-geometry.num_axes :]) == 1 and channels_last(x):
+    pointwise = geometry.pointwise and prod(weight.shape[-geometry.num_axes :]) == 1
+    if pointwise and channels_last(x) and not _narrow(x, max(x.shape[1], algebra.dim * weight.numel() // x.shape[1])):
         return _pointwise(x, weight, bias, algebra, geometry)
     parts = []
     for block, part in zip(algebra.blocks, split(x, algebra, dim=1), strict=True):
@@ -49,7 +50,7 @@ def _conv_block(x: Tensor, weight: Tensor, bias: Tensor | None, block: Block, ge
 
 
 def _narrow(x: Tensor, channels: int) -> bool:
-    """Whether zeros are cheaper than the copies in which folding an image with its channels innermost ends."""
+    """Whether zeros are cheaper than what folding an image with its channels innermost costs: copies, thin matrices."""
     return x.is_cuda and channels_last(x) and channels < NARROW
 
 

@@ -1,8 +1,8 @@
-"""The lowering "kernels": Triton kernels that read compact weights once and expand them in registers.
+"""The lowering "kernels": Triton kernels for what is bound by memory or by launches, not by multiplies.
 
-`linear` is for decoding (few rows), `conv` for depthwise convolutions, `recurrent` for single steps; what they are not
-for goes through blocks. The kernels themselves are in `jit`, which is imported where one runs: triton is not on every
-machine.
+`linear` is for decoding (few rows), `depthwise` for such convolutions, `recurrent` for single steps, `scan` for a GRU's
+long sequences; what they are not for goes through blocks. The kernels themselves are in `jit`, which is imported where
+one runs: triton is not on every machine.
 """
 
 from __future__ import annotations

@@ -21,9 +21,10 @@ from algebranets.algebra import Algebra
 from algebranets.product import blocks, kernels
 from algebranets.product.combine import precision
 
-#: Rows of a batch up to which these kernels are faster than the lowering to blocks; of folded weights, for which blocks
-#: lay out nothing, rows and copies.
-FEW, FEW_FOLDED = 32, 4
+#: Rows of a batch up to which these kernels are faster than the lowering to blocks.
+FEW = 32
+#: Of folded weights, for which blocks lay out nothing: rows and copies on CUDA cores; on tensor cores, and multiplies.
+FEW_FOLDED, MORE_FOLDED, MULTIPLIES = 4, 64, 1 << 28
 
 #: Parameters and the versions at which they were read.
 _READ: WeakIdKeyDictionary = WeakIdKeyDictionary()
@@ -43,17 +44,24 @@ def applies(x: Tensor, weight: Tensor, algebra: Algebra) -> bool:
 
     Under autocast the weights must have its precision already, or casting would cost more than the product.
     """
-    rows = prod(x.shape[:-1])
     return (
         algebra.dim > 1
-        and 0 < rows <= FEW
-        and (not algebra.folded or rows * algebra.blocks[0].num_copies <= FEW_FOLDED)
+        and _is_small(x, weight, algebra)
         and x.dtype == weight.dtype
         and x.dtype in (torch.bfloat16, torch.float16, torch.float32)
         and kernels.usable(x)
         and not (torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad))
         and precision(x) == weight.dtype
     )
+
+
+def _is_small(x: Tensor, weight: Tensor, algebra: Algebra) -> bool:
+    rows = prod(x.shape[:-1])
+    if not algebra.folded:
+        return 0 < rows <= FEW
+    copies = rows * algebra.blocks[0].num_copies
+    more = x.dtype.itemsize == 2 and copies <= MORE_FOLDED and copies * weight.numel() <= MULTIPLIES
+    return 0 < copies <= FEW_FOLDED or (copies > 0 and more)
 
 
 def linear(

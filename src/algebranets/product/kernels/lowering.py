@@ -9,7 +9,7 @@ from algebranets.algebra import Algebra
 from algebranets.product import blocks, kernels
 from algebranets.product.cells import Direction
 from algebranets.product.geometry import Geometry
-from algebranets.product.kernels import depthwise
+from algebranets.product.kernels import depthwise, scan
 from algebranets.product.kernels import linear as decode
 from algebranets.product.kernels import recurrent as steps
 
@@ -42,10 +42,12 @@ def recurrent(
     algebra: Algebra,
     batch_sizes: Tensor | None = None,
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """Single steps in one direction."""
+    """Single steps in one direction, and long sequences of a GRU in half precision."""
     _check(x)
     if steps.applies(x, directions, batch_sizes):
         return steps.step(mode, x, state, directions[0], algebra)
+    if mode == "GRU" and scan.applies(x, directions, algebra, batch_sizes):
+        return scan.recurrent(x, state[0], directions, algebra)
     return blocks.recurrent(mode, x, state, directions, algebra, batch_sizes)
 
 

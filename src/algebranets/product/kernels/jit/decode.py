@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
+from itertools import pairwise, zip_longest
+from math import prod
 from typing import Any, NamedTuple
 
 import torch
@@ -16,10 +18,15 @@ from triton.runtime.interpreter import InterpretedFunction
 
 from algebranets.algebra import Algebra
 from algebranets.product.kernels.jit import ceil_div, next_power_of_2
+from algebranets.product.kernels.jit.counters import counters
 from algebranets.product.kernels.jit.decode_kernels import linear_dot_fwd_kernel, linear_fwd_kernel, step_fwd_kernel
 
-#: Multiplies for each weight above which tensor cores are faster; on CUDA cores, sums that a program keeps at most.
+#: Multiplies for each weight from which on tensor cores are faster; on CUDA cores, sums that a program keeps at most.
 DOT_FROM, MAX_SUMS = 8, 16
+#: On tensor cores, by rows of a dot: outputs of a program, numbers it loads at a time, and programs that share a sum.
+DOT_TILES = {16: (32, 18 << 10, 8), 64: (16, 12 << 10, 4), 128: (32, 18 << 10, 4)}
+#: Numbers that are on their way for a program.
+NUM_LOADED = 54 << 10
 #: Two programs on each multiprocessor of an H200, or nearly: fewer do not ask for enough at once.
 PROGRAMS = 256
 #: Bytes that a thread loads at once.
@@ -42,6 +49,23 @@ class Plan:
     num_out: int
     offset: int
 
+    @cached_property
+    def by_component(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The table and its starts, component by component: (column, coefficient) of each in every row p.
+
+        A coefficient is 0 where the component is not in the row. One that is in a row twice is listed twice.
+        """
+        found: list[tuple[tuple[int, ...], ...]] = []
+        starts = [0]
+        for c in range(self.dim):
+            rows = [
+                [self.table[3 * t + 1 : 3 * t + 3] for t in range(first, last) if self.table[3 * t] == c]
+                for first, last in pairwise(self.starts)
+            ]
+            found += zip_longest(*rows, fillvalue=(0, 0))
+            starts.append(len(found))
+        return tuple(number for rows in found for term in rows for number in term), tuple(starts)
+
     @property
     def multiplies(self) -> float:
         """For each weight and row."""
@@ -51,7 +75,7 @@ class Plan:
 class Tile(NamedTuple):
     """What a program takes: ``rows``, ``out`` output tuples and, at a time, ``inp`` input tuples.
 
-    ``lanes`` of a warp lie along the input (0: tensor cores).
+    ``lanes`` of a warp lie along the input (0: tensor cores). The input is shared out among ``splits`` programs.
     """
 
     rows: int
@@ -60,6 +84,7 @@ class Tile(NamedTuple):
     lanes: int
     num_warps: int
     num_stages: int = 1
+    splits: int = 1
 
 
 @cache
@@ -78,10 +103,10 @@ def plans(algebra: Algebra, num_in: int, num_out: int) -> tuple[Plan, ...]:
     return tuple(found)
 
 
-def choose(plan: Plan, num_rows: int, itemsize: int) -> Tile:
+def choose(plan: Plan, num_rows: int, itemsize: int, stacks: int = 1) -> Tile:
     """The tile for ``num_rows`` rows (batch and copy) of numbers of ``itemsize`` bytes."""
-    if itemsize == 2 and num_rows * plan.multiplies > DOT_FROM:
-        return dot_tile(plan, num_rows)
+    if itemsize == 2 and num_rows * plan.multiplies >= DOT_FROM:
+        return dot_tile(plan, num_rows, stacks)
     return fma_tile(plan, num_rows, itemsize)
 
 
@@ -111,13 +136,36 @@ def fma_tile(
     return Tile(rows, per_thread * (32 // lanes), unroll * num_warps * width, lanes, num_warps)
 
 
-def dot_tile(plan: Plan, num_rows: int, out: int = 0, inp: int = 0, num_warps: int = 4, num_stages: int = 0) -> Tile:
-    """For tensor cores: ``inp`` counts the inputs of all components of the weight."""
-    rows = min(max(16, next_power_of_2(num_rows)), 64)
-    few = rows == 16
-    out, inp, num_stages = out or (32 if few else 16), inp or (512 if few else 256), num_stages or (3 if few else 4)
-    inp = max(16, min(inp // next_power_of_2(plan.dim), next_power_of_2(plan.num_in)))
-    return Tile(rows, out, inp, 0, num_warps, num_stages)
+def dot_tile(
+    plan: Plan,
+    num_rows: int,
+    stacks: int = 1,
+    out: int = 0,
+    inp: int = 0,
+    splits: int = 0,
+    num_warps: int = 4,
+    num_stages: int = 0,
+) -> Tile:
+    """For tensor cores: a program loads ``inp`` inputs of its rows and of all components of its outputs at a time.
+
+    What is left to us lets two programs, of this kernel or the next, have their loads on a multiprocessor of an H200.
+    The input is split where there would be fewer programs than `PROGRAMS`.
+    """
+    height = next((h for h in DOT_TILES if num_rows * plan.size <= h), max(DOT_TILES))
+    rows = max(1, height // plan.size)
+    most_out, most_loaded, most_splits = DOT_TILES[height]
+    out = out or (16 if height * plan.dim >= 1024 else most_out)
+    numbers = height + plan.dim * out
+    chunk = next_power_of_2(most_loaded // numbers + 1) // 2
+    num_tiles = ceil_div(plan.num_out, out) * ceil_div(num_rows, rows) * stacks
+    # Adding up parts takes the longer the higher they are: a program must have multiplied enough.
+    least = inp or (chunk if height == 16 else max(256, 1024 // plan.dim))
+    splits = splits or max(1, min(most_splits, plan.num_in // least, PROGRAMS // num_tiles))
+    if splits * num_tiles <= PROGRAMS // 2:  # each has a multiprocessor to itself
+        chunk *= 2
+    inp = max(16, min(inp or chunk, next_power_of_2(ceil_div(plan.num_in, splits))))
+    num_stages = num_stages or max(2, min(4, NUM_LOADED // (inp * numbers) - height // 64))
+    return Tile(rows, out, inp, 0, num_warps, num_stages, splits)
 
 
 def linear(
@@ -140,10 +188,11 @@ def linear(
     pdl = overlaps(x)
     for plan in plans(algebra, num_in, num_out):
         num_rows = batch * plan.num_copies
-        chosen = tile or choose(plan, num_rows, x.element_size())
-        grid = ceil_div(plan.num_out, chosen.out), stacks, ceil_div(num_rows, chosen.rows)
+        chosen = tile or choose(plan, num_rows, x.element_size(), stacks)
+        grid = ceil_div(plan.num_out, chosen.out) * chosen.splits, stacks, ceil_div(num_rows, chosen.rows)
+        table = (plan.table, plan.starts) if chosen.lanes else plan.by_component
         numbers = (
-            num_rows, plan.table, plan.starts, plan.dim, plan.size, plan.num_copies, plan.num_in, plan.num_out,
+            num_rows, *table, plan.dim, plan.size, plan.num_copies, plan.num_in, plan.num_out,
             x.shape[1], y.shape[1] // stacks, plan.offset * num_in, plan.offset * num_out, stacks,
         )  # fmt: skip
         with torch.cuda.device_of(x):
@@ -155,10 +204,20 @@ def linear(
                 )  # fmt: skip
             else:
                 linear_dot_fwd_kernel[grid](
-                    x, weight, bias, y, *numbers, activation, chosen.rows, chosen.out, chosen.inp, pdl, pdl and frozen,
+                    x, weight, bias, y, *shared(x, plan, chosen, prod(grid)), *numbers, activation, chosen.rows,
+                    chosen.out, chosen.inp, chosen.splits, pdl, pdl and frozen,
                     num_warps=chosen.num_warps, num_stages=chosen.num_stages, **options(pdl),
                 )  # fmt: skip
     return y
+
+
+def shared(x: Tensor, plan: Plan, tile: Tile, num_programs: int) -> tuple[Tensor | None, Tensor | None]:
+    """What programs that share a sum exchange: the room for their parts, and the counters of those that have come."""
+    if tile.splits == 1:
+        return None, None
+    dtype = torch.float64 if x.dtype == torch.float64 else torch.float32
+    room = x.new_empty(num_programs * next_power_of_2(tile.rows * plan.size) * tile.out, dtype=dtype)
+    return room, counters(x.device, num_programs // tile.splits)
 
 
 def step(

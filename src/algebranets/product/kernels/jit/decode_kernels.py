@@ -5,7 +5,7 @@ Work goes block by block of the algebra (`decode.Plan`). Shapes: rows are batch 
 columns of rho(w), c components of the weight; o, i tuples out and in. Two versions of one sum over (c, q, i):
 
 - `linear_fwd_kernel` multiplies on CUDA cores, each weight from a register into all its places of the block;
-- `linear_dot_fwd_kernel` does so on tensor cores, rows padded to a tile.
+- `linear_dot_fwd_kernel` multiplies all x_q by each w_c on tensor cores, and adds up by the table at the end.
 
 Kernels of one stream may overlap on Hopper (programmatic dependent launch): each lets the next one start at once, and
 waits for the one before it only where it needs what that wrote. Weights that no kernel writes are read before.
@@ -117,7 +117,10 @@ def weights_at(
     here, o, i, start, room, count: tl.constexpr, num_in: tl.constexpr, num_out: tl.constexpr,
     out: tl.constexpr, inp: tl.constexpr,
 ):  # fmt: skip
-    """The tiles of ``count`` components, from input ``start`` on; of the outputs, ``room`` are left."""
+    """The tiles of ``count`` components, from input ``start`` on; of the outputs, ``room`` are left.
+
+    Whole tiles fill the weight if ``out`` and ``inp`` divide it.
+    """
     tiles = ()
     for c in tl.static_range(count):
         there = here + tl.full([], c * num_out, tl.int64) * num_in + start + (o * num_in + i)
@@ -270,67 +273,111 @@ def step_fwd_kernel(
 # Tensor cores ---------------------------------------------------------------------------------------------------------
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_rows"])
 def linear_dot_fwd_kernel(
-    x, weight, bias, y, num_rows,
+    x, weight, bias, y, partial, arrived, num_rows,
     table: tl.constexpr, starts: tl.constexpr, dim: tl.constexpr, size: tl.constexpr, num_copies: tl.constexpr,
     num_in: tl.constexpr, num_out: tl.constexpr, x_features: tl.constexpr, y_features: tl.constexpr,
     x_offset: tl.constexpr, y_offset: tl.constexpr, stacks: tl.constexpr, activation: tl.constexpr,
-    rows: tl.constexpr, out: tl.constexpr, inp: tl.constexpr, pdl: tl.constexpr, frozen: tl.constexpr,
+    rows: tl.constexpr, out: tl.constexpr, inp: tl.constexpr, splits: tl.constexpr,
+    pdl: tl.constexpr, frozen: tl.constexpr,
 ):  # fmt: skip
-    """The same, with a dot of (row, input) and (input, output) for each term of the table."""
+    """A program: the same for one of ``splits`` shares of the input; the last one to arrive adds up the shares.
+
+    ``partial`` has room for what each program finds. ``arrived`` counts those of a tile, and is zero before and after.
+    """
     begin(pdl, frozen)
-    stack = tl.program_id(1)
-    row = tl.program_id(2) * rows + tl.arange(0, rows)[:, None]
-    o = tl.program_id(0) * out + tl.arange(0, out)
-    i = tl.arange(0, inp)
-    batch, copy, is_row = (row // num_copies).to(tl.int64), row % num_copies, row < num_rows
-    here = weight + stack.to(tl.int64) * (dim * num_out * num_in)
-    cells = o.to(tl.int64)[None, :] * num_in + i[:, None]
-    x += x_offset + batch * x_features + copy * (size * num_in) + i[None, :]
+    tile, split, stack = tl.program_id(0) // splits, tl.program_id(0) % splits, tl.program_id(1)
+    j = tl.arange(0, triton.next_power_of_2(rows * size))[:, None]  # row and q of the input, row and p of the output
+    row = tl.program_id(2) * rows + j // size
+    is_row = (j < rows * size) & (row < num_rows)
+    batch, component = (row // num_copies).to(tl.int64), row % num_copies * size + j % size
+    i, o = tl.arange(0, inp), tl.arange(0, out)[None, :]
+    chunks: tl.constexpr = triton.cdiv(num_in, inp * splits)
+    first, room = split * (chunks * inp), num_out - tile * out
+    here = weight + (stack.to(tl.int64) * (dim * num_out) + tile * out) * num_in
+    x += x_offset + batch * x_features + component * num_in + i[None, :]
+    # The first weights are on their way while the kernel before ends, and are multiplied last.
+    tiles = weights_at(here, o, i[:, None], first, room, dim, num_in, num_out, out, inp * splits)
     if frozen:
-        for c in tl.static_range(dim):
-            read_ahead(here + tl.full([], c * num_out, tl.int64) * num_in, o, num_in, num_out)
+        if chunks > 1:
+            read_ahead(here, first + inp, (chunks - 1) * inp, room, dim, num_in, num_out, out)
         cuda.gdc_wait()
+    xs = tl.load(x + first, mask=is_row & (first + i[None, :] < num_in), other=0)
     dtype: tl.constexpr = tl.float64 if x.dtype.element_ty == tl.float64 else tl.float32
-    sums = ()
-    for _ in tl.static_range(size):
-        sums = sums + (tl.zeros([rows, out], dtype),)
-    for start in tl.range(0, num_in, inp):
-        xs = ()
-        for q in tl.static_range(size):
-            is_here = is_row & (start + i[None, :] < num_in)
-            xs = xs + (tl.load(x + q * num_in + start, mask=is_here, other=0),)
-        tiles = ()
-        for c in tl.static_range(dim):
-            component = here + tl.full([], c * num_out, tl.int64) * num_in + start
-            is_here = (o[None, :] < num_out) & (start + i[:, None] < num_in)
-            tiles = tiles + (tl.load(component + cells, mask=is_here, other=0, eviction_policy="evict_first"),)
-        new = ()
-        for p in tl.static_range(size):
-            total = sums[p]
-            for t in tl.static_range(at(starts, p), at(starts, p + 1)):
-                w, xq, by = tiles[at(table, 3 * t)], xs[at(table, 3 * t + 1)], at(table, 3 * t + 2)
-                if by == 1:
-                    total = tl.dot(xq, w, total, input_precision="ieee", out_dtype=dtype)
-                else:
-                    total += by * tl.dot(xq, w, input_precision="ieee", out_dtype=dtype)
-            new = new + (total,)
-        sums = new
-    is_here = is_row & (o[None, :] < num_out)
-    for p in tl.static_range(size):
-        to = stack * y_features + y_offset + (copy * size + p) * num_out + o[None, :]
-        total = plus_bias(sums[p], bias, to, is_here)
+    products = ()
+    for _ in tl.static_range(dim):
+        products = products + (tl.zeros([j.shape[0], out], dtype),)
+    for chunk in tl.range(1, chunks):
+        start = first + chunk * inp
+        more = tl.load(x + start, mask=is_row & (start + i[None, :] < num_in), other=0)
+        ahead = weights_at(here, o, i[:, None], start, room, dim, num_in, num_out, out, inp * splits)
+        products = add_dots(products, more, ahead)
+    total = combined(add_dots(products, xs, tiles), j, table, starts, size)
+    is_here, is_last = is_row & (o < room), True
+    if splits > 1:
+        group = (tl.program_id(2) * stacks + stack) * tl.cdiv(num_out, out) + tile
+        partial += group.to(tl.int64) * (splits * j.shape[0] * out) + j * out + o
+        tl.store(partial + split * (j.shape[0] * out), total, mask=is_here)
+        tl.debug_barrier()  # all threads have stored before one of them says so
+        is_last = tl.atomic_add(arrived + group, 1, sem="acq_rel") == splits - 1
+    if is_last:
+        if splits > 1:
+            tl.store(arrived + group, 0)
+            total = tl.zeros_like(total)
+            for s in tl.static_range(splits):  # in one order, whoever is last
+                total += tl.load(partial + s * (j.shape[0] * out), mask=is_here, other=0, cache_modifier=".cg")
+        to = stack * y_features + y_offset + component * num_out + tile * out + o
+        total = plus_bias(total, bias, to, is_here)
         tl.store(y + batch * (stacks * y_features) + to, activate(total, activation), mask=is_here)
 
 
 @triton.jit
-def read_ahead(weight, o, num_in: tl.constexpr, num_out: tl.constexpr):
-    """Ask for rows ``o`` of a component to be brought to the L2 cache, a line of 128 bytes at a time."""
-    line: tl.constexpr = 1024 // weight.dtype.element_ty.primitive_bitwidth
-    row = weight + tl.minimum(o, num_out - 1).to(tl.int64)[:, None] * num_in
-    for start in tl.range(0, num_in, 32 * line):
-        i = tl.minimum(start + tl.arange(0, 32) * line, num_in - 1)
-        tl.inline_asm_elementwise(
-            "prefetch.global.L2 [$1]; mov.u32 $0, 0;", "=r,l", [(row + i[None, :]).to(tl.int64)], tl.int32, False, 1
-        )
+def add_dots(products, x, tiles):
+    """``products`` and, for each component of the weight, the dot of (row and q, input) and (input, output)."""
+    new = ()
+    for c in tl.static_range(len(tiles)):
+        new = new + (tl.dot(x, tiles[c], products[c], input_precision="ieee", out_dtype=products[c].dtype),)
+    return new
+
+
+@triton.jit
+def combined(products, j, table: tl.constexpr, starts: tl.constexpr, size: tl.constexpr):
+    """The sums (row and p, output) of ``products`` (row and q, output), one for each component of the weight.
+
+    The table is `decode.Plan.by_component`; ``j`` is row and p.
+    """
+    p, last = j % size, products[0].shape[0] - 1
+    total = tl.zeros_like(products[0])
+    for c in tl.static_range(len(products)):
+        for t in tl.static_range(at(starts, c), at(starts, c + 1)):
+            q = tl.zeros_like(p)
+            by = tl.zeros_like(p)
+            for k in tl.static_range(size):
+                q = tl.where(p == k, at(table, 2 * (t * size + k)), q)
+                by = tl.where(p == k, at(table, 2 * (t * size + k) + 1), by)
+            found = products[c]
+            if size > 1:
+                source = tl.minimum(j - p + q, last)
+                found = tl.gather(found, tl.broadcast_to(source, found.shape), 0)
+            total += tl.where(by == 0, 0, by.to(total.dtype) * found)
+    return total
+
+
+@triton.jit
+def read_ahead(
+    here, start, count: tl.constexpr, room, dim: tl.constexpr, num_in: tl.constexpr, num_out: tl.constexpr,
+    out: tl.constexpr,
+):  # fmt: skip
+    """Ask for ``count`` inputs of all components to be brought to the L2 cache, a line of 128 bytes at a time."""
+    line: tl.constexpr = 1024 // here.dtype.element_ty.primitive_bitwidth
+    lines: tl.constexpr = min(32, triton.next_power_of_2(triton.cdiv(count, line)))
+    o = tl.minimum(tl.arange(0, out), room - 1)[:, None]
+    for c in tl.static_range(dim):
+        component = here + tl.full([], c * num_out, tl.int64) * num_in
+        for ahead in tl.range(0, count, lines * line):
+            i = tl.minimum(start + ahead + tl.arange(0, lines) * line, num_in - 1)[None, :]
+            tl.inline_asm_elementwise(
+                "prefetch.global.L2 [$1]; mov.u32 $0, 0;", "=r,l",
+                [(component + o * num_in + i).to(tl.int64)], tl.int32, False, 1,
+            )  # fmt: skip

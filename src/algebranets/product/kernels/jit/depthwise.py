@@ -63,7 +63,7 @@ def correlate(
     ``slides`` are the stride, padding and dilation of each axis.
     """
     dim, channels = w.shape[2:]
-    tile = tile or tile_of_images(x, dim, y.shape[3])
+    tile = tile or tile_of_images(x, dim, y.shape[3], slides[1][0] if adjoint else 1)
     down, along = (
         (1, padding, -dilation, stride) if adjoint else (stride, -padding, dilation, 1)
         for stride, padding, dilation in slides
@@ -95,7 +95,7 @@ def sums(
 ) -> None:
     """Writes into ``dw``, for each tap, the products of ``dy`` and what the tap meets of ``x``, over all places."""
     num_rows, num_columns, dim, channels = dw.shape
-    tile = tile or tile_of_sums(x, dim, num_rows, num_columns)
+    tile = tile or tile_of_sums(x, dim, num_rows, num_columns, slides[1][0])
     (row_step, row_shift, row_pace), (step, shift, pace) = slides
     sources, column_taps = taps(tile.run, num_columns, step, -shift, pace, 1)
     rows, runs = dy.shape[2], ceil_div(dy.shape[3], tile.run)
@@ -120,22 +120,30 @@ def sums(
 # Of M2(R)'s layers in MobileNet-v1 on an H200, tiles of one row and two warps were the fastest, or nearly.
 
 
-def tile_of_images(x: Tensor, dim: int, columns: int) -> Tile:
-    """A thread has about `SUMS`: four outputs of two channels over an algebra of four components."""
+def tile_of_images(x: Tensor, dim: int, columns: int, every: int) -> Tile:
+    """A thread has about `SUMS`: four outputs of two channels over an algebra of four components.
+
+    It has twice as many where outputs share sources, ``every`` so many of them, or where channels are so few that
+    threads side by side read from different places anyway.
+    """
     if x.stride(1) != 1:  # channels are far apart: lanes lie along rows
         return Tile(1, 1, 2, 1, 4)
     run = 4 if dim <= FEW and columns % 4 == 0 else 2
     vector = min(16 // x.itemsize, _power_of_2(SUMS // (run * dim)))
-    return Tile(_width(x.shape[1] // dim), vector, run, 1, 2)
+    width = _width(x.shape[1] // dim)
+    if run == 4 and columns % 8 == 0 and (every == 2 or width <= 8):
+        run = 8
+    return Tile(width, vector, run, 1, 2)
 
 
-def tile_of_sums(x: Tensor, dim: int, num_rows: int, num_columns: int) -> Tile:
-    """A thread sums for each tap, as many channels as it can."""
+def tile_of_sums(x: Tensor, dim: int, num_rows: int, num_columns: int, step: int) -> Tile:
+    """A thread sums for each tap, as many channels as it can; outputs a ``step`` of 1 apart share most sources."""
     if x.stride(1) != 1:
         return Tile(1, 1, 2, 1, 4)
     sums = rows_of_taps(dim, num_rows, num_columns) * num_columns * dim
     vector = min(16 // x.itemsize, _power_of_2(MOST_SUMS // sums))
-    return Tile(_width(x.shape[1] // dim), vector, 4 if dim <= FEW else 1, 1, 2)
+    run = 1 if dim > FEW else 8 if step == 1 else 4
+    return Tile(_width(x.shape[1] // dim), vector, run, 1, 2)
 
 
 def rows_of_taps(dim: int, num_rows: int, num_columns: int) -> int:
