@@ -119,7 +119,7 @@ def test_a_cpu_takes_blocks(algebra):
     image, taps = torch.randn(1, 2 * algebra.dim, 3, 4), weight(algebra, 2, 1, (3, 3))
     assert choice.for_conv(image, taps, algebra, DEPTHWISE) is blocks
     x, _, directions = cell(algebra)
-    assert choice.for_recurrent(x, directions, algebra, None) is blocks
+    assert choice.for_recurrent("GRU", x, directions, algebra, None) is blocks
 
 
 @pytest.mark.usefixtures("usable")
@@ -179,16 +179,16 @@ def test_depthwise_convolutions_take_a_kernel():
 @pytest.mark.usefixtures("usable")
 def test_single_steps_without_gradients_take_a_kernel():
     x, _, (direction,) = cell(H)
-    assert choice.for_recurrent(x, [direction], H, None) is kernels
-    assert choice.for_recurrent(x, [direction, direction], H, None) is blocks
-    assert choice.for_recurrent(x.repeat(2, 1, 1), [direction], H, None) is blocks
-    assert choice.for_recurrent(x[0], [direction], H, torch.tensor([2])) is blocks
-    assert choice.for_recurrent(x.repeat(1, FEW, 1), [direction], H, None) is blocks
+    assert choice.for_recurrent("GRU", x, [direction], H, None) is kernels
+    assert choice.for_recurrent("GRU", x, [direction, direction], H, None) is blocks
+    assert choice.for_recurrent("GRU", x.repeat(2, 1, 1), [direction], H, None) is blocks
+    assert choice.for_recurrent("GRU", x[0], [direction], H, torch.tensor([2])) is blocks
+    assert choice.for_recurrent("GRU", x.repeat(1, FEW, 1), [direction], H, None) is blocks
     for name in ("w_ih", "w_hh"):
         trained = direction._replace(**{name: getattr(direction, name).clone().requires_grad_()})
-        assert choice.for_recurrent(x, [trained], H, None) is blocks
+        assert choice.for_recurrent("GRU", x, [trained], H, None) is blocks
         with torch.no_grad():
-            assert choice.for_recurrent(x, [trained], H, None) is kernels
+            assert choice.for_recurrent("GRU", x, [trained], H, None) is kernels
 
 
 # Activations ----------------------------------------------------------------------------------------------------------

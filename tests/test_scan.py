@@ -1,5 +1,7 @@
 """GRUs over whole sequences by one kernel, through Triton's interpreter where there is no GPU."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
@@ -151,22 +153,24 @@ def test_autocast_gives_its_precision():
 def test_long_sequences_in_half_precision_take_it(monkeypatch):
     monkeypatch.setattr("algebranets.product.kernels.usable", lambda _: True)
     x, state, directions = gru(M2R, scan.MANY_STEPS, 2, 3, 2)
-    assert choice.for_recurrent(x, directions, M2R, None) is not lowering
+    assert choice.for_recurrent("GRU", x, directions, M2R, None) is not lowering
     half, w = x.bfloat16(), [Direction(*(t.bfloat16() for t in directions[0][:4]))]
-    assert choice.for_recurrent(half, w, M2R, None) is lowering
-    assert choice.for_recurrent(half[1:], w, M2R, None) is not lowering
-    assert choice.for_recurrent(half[:, 0], w, M2R, torch.ones(len(x))) is not lowering
-    assert choice.for_recurrent(half, [w[0]._replace(w_hr=x)], M2R, None) is not lowering
+    assert choice.for_recurrent("GRU", half, w, M2R, None) is lowering
+    assert choice.for_recurrent("LSTM", half, w, M2R, None) is not lowering
+    assert choice.for_recurrent("GRU", half[1:], w, M2R, None) is not lowering
+    assert choice.for_recurrent("GRU", half[:, 0], w, M2R, torch.ones(len(x))) is not lowering
+    assert choice.for_recurrent("GRU", half, [w[0]._replace(w_hr=x)], M2R, None) is not lowering
     calls = []
     monkeypatch.setattr(scan, "recurrent", lambda *a: calls.append(a))
     lowering.recurrent("GRU", half, (state.bfloat16(),), w, M2R)
     assert len(calls) == 1
     real, _, alone = gru(R, scan.MANY_STEPS, 2, 3, 2)
-    assert not scan.applies(real.bfloat16(), alone, R)
+    assert not scan.applies("GRU", real.bfloat16(), alone, R)
 
 
 def test_programs_are_as_many_as_run_at_once(monkeypatch):
-    monkeypatch.setattr(scan, "_limits", lambda _: (132, 232448))
+    h200 = SimpleNamespace(multi_processor_count=132, shared_memory_per_block_optin=232448)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: h200)
     device = torch.device("cuda")
     assert scan.choose(32, 1024, device) == (16, 16)
     assert scan.choose(64, 1024, device) == (32, 16)
@@ -206,7 +210,7 @@ def close(dtype):
 def test_programs_that_wait_for_each_other_compute_the_reference(algebra, time, batch, num_hidden, dtype):
     given = x, state, directions = gru(algebra, time, batch, 8, num_hidden)
     with torch.autocast("cuda", dtype=dtype):
-        assert scan.applies(x, directions, algebra)
+        assert scan.applies("GRU", x, directions, algebra)
         found = scan.recurrent(*given, algebra)
     expected = reference.recurrent("GRU", x, (state,), directions, algebra)
     assert_same(found, expected, given, close(dtype))

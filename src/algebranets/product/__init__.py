@@ -128,7 +128,7 @@ def recurrent(
     ``x`` is (time, batch, features), or packed, (steps, features), with torch's ``batch_sizes``. The output holds, in
     each component, the tuples of the one direction and then those of the other.
     """
-    way = _named(lowering) or choice.for_recurrent(x, directions, algebra, batch_sizes)
+    way = _named(lowering) or choice.for_recurrent(mode, x, directions, algebra, batch_sizes)
     return way.recurrent(mode, x, state, directions, algebra, batch_sizes)
 
 

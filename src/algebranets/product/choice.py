@@ -46,9 +46,11 @@ def for_conv(x: Tensor, weight: Tensor, algebra: Algebra, geometry: Geometry) ->
     return lowering if kernels.usable(x) and depthwise.applies(x, weight, algebra, geometry) else blocks
 
 
-def for_recurrent(x: Tensor, directions: list[Direction], algebra: Algebra, batch_sizes: Tensor | None) -> ModuleType:
+def for_recurrent(
+    mode: str, x: Tensor, directions: list[Direction], algebra: Algebra, batch_sizes: Tensor | None
+) -> ModuleType:
     """Single steps without gradients: a kernel. Long sequences: another, for the GRU. Else blocks."""
-    if scan.applies(x, directions, algebra, batch_sizes):
+    if scan.applies(mode, x, directions, algebra, batch_sizes):
         return lowering
     weights = [weight for direction in directions for weight in (direction.w_ih, direction.w_hh)]
     pays = steps.applies(x, directions, batch_sizes) and all(decode.applies(x, weight, algebra) for weight in weights)

@@ -23,7 +23,7 @@ from algebranets.product.combine import precision
 
 #: Rows of a batch up to which these kernels are faster than the lowering to blocks.
 FEW = 32
-#: Of folded weights, for which blocks lay out nothing: rows and copies on CUDA cores; on tensor cores, and multiplies.
+#: Of folded weights, for which blocks lay out nothing: rows and copies on CUDA cores, on tensor cores, multiplies.
 FEW_FOLDED, MORE_FOLDED, MULTIPLIES = 4, 64, 1 << 28
 
 #: Parameters and the versions at which they were read.
@@ -61,7 +61,7 @@ def _is_small(x: Tensor, weight: Tensor, algebra: Algebra) -> bool:
         return 0 < rows <= FEW
     copies = rows * algebra.blocks[0].num_copies
     more = x.dtype.itemsize == 2 and copies <= MORE_FOLDED and copies * weight.numel() <= MULTIPLIES
-    return 0 < copies <= FEW_FOLDED or (copies > 0 and more)
+    return copies > 0 and (copies <= FEW_FOLDED or more)
 
 
 def linear(

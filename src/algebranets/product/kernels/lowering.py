@@ -46,7 +46,7 @@ def recurrent(
     _check(x)
     if steps.applies(x, directions, batch_sizes):
         return steps.step(mode, x, state, directions[0], algebra)
-    if mode == "GRU" and scan.applies(x, directions, algebra, batch_sizes):
+    if scan.applies(mode, x, directions, algebra, batch_sizes):
         return scan.recurrent(x, state[0], directions, algebra)
     return blocks.recurrent(mode, x, state, directions, algebra, batch_sizes)
 

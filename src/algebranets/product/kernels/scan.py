@@ -32,10 +32,13 @@ class Tile(NamedTuple):
     units: int
 
 
-def applies(x: Tensor, directions: list[Direction], algebra: Algebra, batch_sizes: Tensor | None = None) -> bool:
-    """Whether `recurrent` can take a GRU, and pays: many steps in half precision, not packed, states that fit."""
+def applies(
+    mode: str, x: Tensor, directions: list[Direction], algebra: Algebra, batch_sizes: Tensor | None = None
+) -> bool:
+    """Whether `recurrent` can take it, and pays: a GRU, many steps in half precision, not packed, states that fit."""
     pays = (
-        kernels.usable(x)
+        mode == "GRU"
+        and kernels.usable(x)
         and algebra.dim > 1
         and batch_sizes is None
         and x.dim() == 3
@@ -121,7 +124,8 @@ def choose(num_rows: int, num_units: int, device: torch.device) -> Tile | None:
     """The tile with which all programs run at once, one on each multiprocessor; None if there is none."""
     if device.type != "cuda":  # the interpreter runs one program after the other, so one has all units
         return Tile(ROWS[0], _padded(num_units))
-    processors, memory = _limits(device)
+    properties = torch.cuda.get_device_properties(device)
+    processors, memory = properties.multi_processor_count, properties.shared_memory_per_block_optin
     for rows in ROWS:
         programs = -(-num_units // UNITS) * -(-num_rows // rows)
         # Weights of three gates, and what is loaded in a step: backward, all gates of the fewest rows at once.
@@ -129,16 +133,6 @@ def choose(num_rows: int, num_units: int, device: torch.device) -> Tile | None:
         if programs <= processors and bytes_a_unit * _padded(num_units) <= memory:
             return Tile(rows, UNITS)
     return None
-
-
-def _limits(device: torch.device) -> tuple[int, int]:
-    """Multiprocessors, and the bytes of shared memory that a program may have."""
-    properties = torch.cuda.get_device_properties(device)
-    return properties.multi_processor_count, properties.shared_memory_per_block_optin
-
-
-# `torch.compiler.assume_constant_result` does the same, and imports the compiler.
-_limits._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 def _padded(num_units: int) -> int:
