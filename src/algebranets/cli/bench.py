@@ -84,7 +84,7 @@ def bench_decode(
     width: _Widths = None,
     batch: Annotated[list[int] | None, typer.Option(min=1, help="Rows; give it several times.")] = None,
     num_layers: Annotated[
-        int | None, typer.Option(min=1, help="Of the chain; as many as fill a GPU's cache four times, if not given.")
+        int | None, typer.Option(min=1, help="Of the chain; else 8 or more, that fill a GPU's cache four times.")
     ] = None,
     lowering: _Lowering = "auto",
     device: _Device = "cpu",
