@@ -32,19 +32,19 @@ def version(request, monkeypatch):
     """The kernel that is taken, whatever would be best."""
     from algebranets.product.kernels.jit import decode
 
-    def choose(plan, num_rows, itemsize, stacks):
-        if request.param == "fma":
-            return decode.fma_tile(plan, num_rows, itemsize)
+    def dot(plan, num_rows, _itemsize, stacks):
         return decode.dot_tile(plan, num_rows, stacks, inp=16)  # as many shares as there can be
 
-    monkeypatch.setattr(decode, "choose", choose)
+    monkeypatch.setattr(decode, *(("DOT_FROM", float("inf")) if request.param == "fma" else ("choose", dot)))
 
 
 @both_versions
 @pytest.mark.parametrize("algebra", ALGEBRAS, ids=str)
 def test_both_kernels_compute_the_reference_product(algebra, version):  # noqa: ARG001, a fixture that changes the choice
     x, weight, bias = tensors(algebra, (3,), 5, 3)
-    torch.testing.assert_close(linear.linear(x, weight, bias, algebra), reference.linear(x, weight, bias, algebra))
+    for rows in (x, x[:1]):
+        expected = reference.linear(rows, weight, bias, algebra)
+        torch.testing.assert_close(linear.linear(rows, weight, bias, algebra), expected)
 
 
 @both_versions
@@ -62,6 +62,20 @@ def test_every_batch_and_several_layers_at_once(algebra, batch, stacks, version)
 @both_versions
 def test_sizes_that_fill_tiles_and_sizes_that_do_not(algebra, num_in, num_out, version):  # noqa: ARG001, a fixture that changes the choice
     x, weight, bias = tensors(algebra, (2,), num_in, num_out)
+    torch.testing.assert_close(linear.linear(x, weight, bias, algebra), reference.linear(x, weight, bias, algebra))
+
+
+@pytest.mark.parametrize("programs", [1, 256])
+@pytest.mark.parametrize("algebra", [C, H, M2C], ids=str)
+def test_one_row_by_one_warp_or_four_in_one_round_or_more(algebra, programs, monkeypatch):
+    from algebranets.product.kernels.jit import decode
+
+    monkeypatch.setattr(decode, "PROGRAMS", programs)  # what is taken to be enough of them
+    x, weight, bias = tensors(algebra, (1,), 300, 9)
+    (plan,) = decode.plans(algebra, 300, 9)
+    tile = decode.choose(plan, plan.num_copies, 8)
+    assert tile.num_warps == (1 if algebra.dim >= 4 and programs == 1 else 4)
+    assert tile.inp < 300  # so that it loops
     torch.testing.assert_close(linear.linear(x, weight, bias, algebra), reference.linear(x, weight, bias, algebra))
 
 

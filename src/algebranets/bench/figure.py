@@ -35,7 +35,7 @@ def draw(rows: Sequence[Row]) -> str:
         axes = figure.subplots(len(panels), 1, squeeze=False, sharex=True, gridspec_kw={"height_ratios": heights})[:, 0]
         for axis, (title, panel) in zip(axes, panels.items(), strict=True):
             _draw_panel(axis, panel, algebras)
-            axis.set_title(title, loc="left", fontsize=10)
+            _write_title(axis, title)
         axes[-1].set_xlabel("times as fast (more is better)")
         _draw_legend(figure, algebras, any(row.limit for row in rows))
         words = [f"{row.op} {row.shape} over {row.algebra} {row.speedup:.2f}" for row in rows]
@@ -80,6 +80,12 @@ def _draw_panel(axis: Axes, lines: dict[str, list[Row]], algebras: dict[str, str
     axis.xaxis.set_major_locator(FixedLocator([2.0**power for power in range(-6, 7)]))
     axis.xaxis.set_minor_locator(NullLocator())
     axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}x"))
+
+
+def _write_title(axis: Axes, title: str) -> None:
+    """From the figure's edge on: names of lines may be so long that a title over the marks would not fit."""
+    begin = ("figure fraction", "axes fraction")
+    axis.annotate(title, (0.01, 1), xycoords=begin, xytext=(0, 5), textcoords="offset points", fontsize=10)
 
 
 def _draw_legend(figure: Figure, algebras: dict[str, str], limits: bool) -> None:

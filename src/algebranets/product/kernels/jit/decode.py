@@ -107,24 +107,43 @@ def choose(plan: Plan, num_rows: int, itemsize: int, stacks: int = 1) -> Tile:
     """The tile for ``num_rows`` rows (batch and copy) of numbers of ``itemsize`` bytes."""
     if itemsize == 2 and num_rows * plan.multiplies >= DOT_FROM:
         return dot_tile(plan, num_rows, stacks)
+    if plan.dim > 1 and num_rows == plan.num_copies:
+        return row_tile(plan, itemsize)
     return fma_tile(plan, num_rows, itemsize)
 
 
-def fma_tile(
-    plan: Plan, num_rows: int, itemsize: int, per_thread: int = 0, unroll: int = 0, lanes: int = 0, num_warps: int = 0
-) -> Tile:
+def row_tile(plan: Plan, itemsize: int) -> Tile:
+    """For CUDA cores, a batch of one row and several components: whole warps along the input.
+
+    What was fastest in half precision on an H200, widths 1024 to 16384, for C, H and M2(C): programs of one warp where
+    there are many, each with 8 vectors of weights a thread on their way, or else of four, which go through the input
+    in two rounds or more if it is that long.
+    """
+    dim, num_rows, width = plan.dim, plan.num_copies, 32 * VECTOR // itemsize
+    num_warps = 1 if dim >= 4 and dim * plan.num_out >= 32 * PROGRAMS else 4
+    per_thread = 2 if dim * num_rows <= 4 and plan.num_out >= (16 if num_warps == 1 else 4) * PROGRAMS else 1
+    vectors = 8 if num_warps == 1 and plan.num_out >= 8 * PROGRAMS * per_thread else 16
+    unroll = max(1, vectors // (per_thread * dim))
+    while num_warps > 1 and num_warps // 2 * width >= plan.num_in:
+        num_warps //= 2
+    while unroll > 1 and 2 * unroll * num_warps * width > plan.num_in:
+        unroll //= 2
+    return Tile(max(1, min(num_rows, MAX_SUMS // plan.size)), per_thread, unroll * num_warps * width, 32, num_warps)
+
+
+def fma_tile(plan: Plan, num_rows: int, itemsize: int, per_thread: int = 0, unroll: int = 0) -> Tile:
     """For CUDA cores: a thread loads ``unroll`` vectors of ``per_thread`` outputs and each component at a time.
 
-    What is left to us is what was fastest for one row of half precision on an H200, widths 1024 to 16384: as many
-    outputs a thread as leave enough programs, and about eight vectors on their way.
+    What is left to us was fast in half precision on an H200, widths 1024 to 16384: as many outputs a thread as leave
+    enough programs, and about eight vectors on their way.
     """
     dim, enough = plan.dim, PROGRAMS if plan.dim == 1 else 2 * PROGRAMS
-    lanes = lanes or (16 if dim >= 4 and plan.num_out < 4 * PROGRAMS else 8)
+    lanes = 16 if dim >= 4 and plan.num_out < 4 * PROGRAMS else 8
     most = min(4 if dim == 1 else 2, 8 // (dim * num_rows))
     fitting = (n for n in (4, 2) if n <= most and plan.num_out >= n * (32 // lanes) * enough)
     per_thread = per_thread or next(fitting, 1)
     has_many = plan.num_out >= 2 * PROGRAMS * per_thread * (32 // lanes)
-    num_warps = num_warps or (4 if has_many and dim * num_rows >= 4 else 8)
+    num_warps = 4 if has_many and dim * num_rows >= 4 else 8
     vectors = 2 if dim > 1 and per_thread == 1 and num_warps == 8 else 8
     unroll = unroll or (4 if dim == 1 and not has_many else max(1, vectors // (per_thread * dim)))
     width = lanes * VECTOR // itemsize
