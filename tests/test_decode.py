@@ -79,6 +79,18 @@ def test_one_row_by_one_warp_or_four_in_one_round_or_more(algebra, programs, mon
     torch.testing.assert_close(linear.linear(x, weight, bias, algebra), reference.linear(x, weight, bias, algebra))
 
 
+@pytest.mark.parametrize("algebra", ALGEBRAS, ids=str)
+def test_tiles_are_powers_of_two_as_triton_wants_them(algebra):
+    from algebranets.product.kernels.jit import decode
+
+    for num_in, num_out in [(1, 1), (40, 4), (5000, 300), (300, 5000), (3 << 12, 3 << 12)]:
+        for plan in decode.plans(algebra, num_in, num_out):
+            for batch, itemsize in [(1, 2), (1, 4), (1, 8), (3, 2), (3, 4), (32, 2)]:
+                tile = decode.choose(plan, batch * plan.num_copies, itemsize)
+                for number in (tile.out, tile.inp, tile.num_warps, tile.lanes or 1):
+                    assert number.bit_count() == 1
+
+
 # The interpreter has no dot of bfloat16.
 @pytest.mark.parametrize(
     ("dtype", "version"),

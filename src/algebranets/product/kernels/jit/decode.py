@@ -119,16 +119,12 @@ def row_tile(plan: Plan, itemsize: int) -> Tile:
     there are many, each with 8 vectors of weights a thread on their way, or else of four, which go through the input
     in two rounds or more if it is that long.
     """
-    dim, num_rows, width = plan.dim, plan.num_copies, 32 * VECTOR // itemsize
+    dim, num_rows = plan.dim, plan.num_copies
     num_warps = 1 if dim >= 4 and dim * plan.num_out >= 32 * PROGRAMS else 4
     per_thread = 2 if dim * num_rows <= 4 and plan.num_out >= (16 if num_warps == 1 else 4) * PROGRAMS else 1
     vectors = 8 if num_warps == 1 and plan.num_out >= 8 * PROGRAMS * per_thread else 16
-    unroll = max(1, vectors // (per_thread * dim))
-    while num_warps > 1 and num_warps // 2 * width >= plan.num_in:
-        num_warps //= 2
-    while unroll > 1 and 2 * unroll * num_warps * width > plan.num_in:
-        unroll //= 2
-    return Tile(max(1, min(num_rows, MAX_SUMS // plan.size)), per_thread, unroll * num_warps * width, 32, num_warps)
+    unroll = max(1, vectors // (per_thread * next_power_of_2(dim)))
+    return _within(plan, num_rows, itemsize, per_thread, unroll, 32, num_warps, rounds=2)
 
 
 def fma_tile(plan: Plan, num_rows: int, itemsize: int, per_thread: int = 0, unroll: int = 0) -> Tile:
@@ -146,10 +142,17 @@ def fma_tile(plan: Plan, num_rows: int, itemsize: int, per_thread: int = 0, unro
     num_warps = 4 if has_many and dim * num_rows >= 4 else 8
     vectors = 2 if dim > 1 and per_thread == 1 and num_warps == 8 else 8
     unroll = unroll or (4 if dim == 1 and not has_many else max(1, vectors // (per_thread * dim)))
+    return _within(plan, num_rows, itemsize, per_thread, unroll, lanes, num_warps, rounds=1)
+
+
+def _within(
+    plan: Plan, num_rows: int, itemsize: int, per_thread: int, unroll: int, lanes: int, num_warps: int, rounds: int
+) -> Tile:
+    """A tile for CUDA cores, with fewer warps, and less at a time, where the input is too short for ``rounds``."""
     width = lanes * VECTOR // itemsize
     while num_warps > 1 and num_warps // 2 * width >= plan.num_in:
         num_warps //= 2
-    while unroll > 1 and unroll // 2 * num_warps * width >= plan.num_in:
+    while unroll > 1 and rounds * unroll // 2 * num_warps * width >= plan.num_in:
         unroll //= 2
     rows = max(1, min(num_rows, MAX_SUMS // plan.size))
     return Tile(rows, per_thread * (32 // lanes), unroll * num_warps * width, lanes, num_warps)
