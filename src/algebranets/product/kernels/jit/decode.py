@@ -115,9 +115,9 @@ def choose(plan: Plan, num_rows: int, itemsize: int, stacks: int = 1) -> Tile:
 def row_tile(plan: Plan, itemsize: int) -> Tile:
     """For CUDA cores, a batch of one row and several components: whole warps along the input.
 
-    What was fastest in half precision on an H200, widths 1024 to 16384, for C, H and M2(C): programs of one warp where
-    there are many, each with 8 vectors of weights a thread on their way, or else of four, which go through the input
-    in two rounds or more if it is that long.
+    What was fast in half precision on an H200, widths 1024 to 16384, for C, H and M2(C): programs of one warp where
+    weights are many and of four warps elsewhere, eight vectors a thread on their way where programs are many and
+    sixteen elsewhere, and, of an input that is long enough, two rounds at least.
     """
     dim, num_rows = plan.dim, plan.num_copies
     num_warps = 1 if dim >= 4 and dim * plan.num_out >= 32 * PROGRAMS else 4
