@@ -12,6 +12,7 @@ from algebranets import DUAL, M2R, C, H, R, account, product
 from algebranets.accounting import Product, Work, work
 from algebranets.accounting.counter import attention, attention_backward
 from algebranets.algebra import CATALOGUE, direct_sum
+from algebranets.nn import windowed
 from algebranets.nn.decoding import AddNorm
 from conftest import ALGEBRAS, needs_triton
 from test_models import small
@@ -45,6 +46,19 @@ def dense(algebra):
 def test_a_models_account_is_what_torchs_counter_sees_of_the_reference(name, algebra):
     model, x = small(name, algebra, lowering="reference")
     assert account(model, x).multiplies == counted(model, x)
+
+
+def test_torchs_counter_sees_attention_over_a_window():
+    """Three products forward, of keys, distances and values; eight backward, two of which make the scores again."""
+    q, k = (torch.empty(2, 3, time, 16, device="meta", requires_grad=True) for time in (10, 14))
+    r = torch.empty(3, 5, 16, device="meta", requires_grad=True)
+    one = 2 * 2 * 3 * 10 * 5 * 16
+    with FlopCounterMode(display=False) as counter:
+        y = windowed.attend(q, q, k, k, r)
+    assert counter.get_total_flops() == 3 * one
+    with counter:  # counts anew
+        y.sum().backward()
+    assert counter.get_total_flops() == 8 * one
 
 
 @over_catalogue
@@ -271,7 +285,7 @@ def test_bytes_are_those_of_the_precision():
 # Pruning --------------------------------------------------------------------------------------------------------------
 
 
-def test_a_zero_tuple_skips_its_product_and_a_zero_component_does_not():
+def test_a_zero_tuple_skips_its_oneand_a_zero_component_does_not():
     layer = an.nn.Linear(16, 12, bias=False, algebra=M2R)
     tuples = layer.weight_tuples.clone()  # (4, 3, 4)
     tuples[:, 0] = 0

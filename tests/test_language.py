@@ -63,7 +63,7 @@ def test_relative_attention_is_its_definition(algebra, past):
 @over_catalogue
 @pytest.mark.parametrize("cuts", [[1] * 13, [5, 8], [2, 9, 2], [12, 1]], ids=str)
 def test_memory_gives_what_recomputing_the_longer_context_gives(algebra, cuts):
-    model = transformer(algebra).eval()
+    model = transformer(algebra, norm_first=len(cuts) == 2).eval()
     tokens = torch.randint(7, (2, 13))
     whole, _ = model(tokens)
     memory, parts = None, []
@@ -75,9 +75,9 @@ def test_memory_gives_what_recomputing_the_longer_context_gives(algebra, cuts):
 
 
 @over_catalogue
-@pytest.mark.parametrize("prompt", [0, 2, 9])
-def test_one_token_at_a_time_gives_what_the_whole_text_gives(algebra, prompt):
-    model = transformer(algebra).eval()
+@pytest.mark.parametrize(("prompt", "norm_first"), [(0, False), (2, True), (9, False), (9, True)])
+def test_one_token_at_a_time_gives_what_the_whole_text_gives(algebra, prompt, norm_first):
+    model = transformer(algebra, norm_first=norm_first).eval()
     tokens = torch.randint(7, (2, 13))
     whole, _ = model(tokens)
     parts = [whole[:, :prompt]]
@@ -116,6 +116,18 @@ def test_a_longer_window_looks_further_back():
     torch.testing.assert_close(model(tokens, memory, window=9)[0], far(tokens, far(tokens)[1])[0])
     cache = model.cache(memory, window=9)
     torch.testing.assert_close(model(tokens[:, :1], cache)[0], far(tokens[:, :1], memory)[0])
+
+
+def test_norms_come_first_or_last():
+    """With layers that add nothing, the last of what is left is a norm: of every layer, or one of all."""
+    for norm_first, count in ((False, 6), (True, 7)):
+        model = transformer(M2R, norm_first=norm_first)
+        for layer in model.layers:
+            layer.attention.out_proj.weight.data.zero_(), layer.linear2.weight.data.zero_()
+        assert sum(isinstance(module, nn.LayerNorm) for module in model.modules()) == count
+        tokens = torch.randint(7, (2, 5))
+        embedded = nn.functional.layer_norm(model.embedding(tokens) * math.sqrt(model.d_model), (model.d_model,))
+        torch.testing.assert_close(model(tokens)[0], model.readout(embedded), atol=1e-4, rtol=1e-4)
 
 
 def test_gradients_stop_at_the_memory():
@@ -176,7 +188,7 @@ def test_what_does_not_fit_is_explained():
     model = transformer(R, window=4)
     with pytest.raises(ValueError, match="the cache was made for window=4; got window=9"):
         model(torch.zeros(1, 1, dtype=torch.long), model.cache(), window=9)
-    with pytest.raises(ValueError, match="kernel must be one of auto, sdpa, flex; got 'flash'"):
+    with pytest.raises(ValueError, match="kernel must be one of auto, sdpa, triton; got 'flash'"):
         RelativeAttention(8, 2, algebra=R, kernel="flash")
     with pytest.raises(ValueError, match="with a cache, x must hold one position; got 3"):
         layer(x, sinusoids(4, 8), u, u, memory=layer.cache(x[:, :0], sinusoids(4, 8)))

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch.utils.flop_counter import flop_registry, register_flop_formula
 
-from algebranets.nn import decoding  # noqa: F401  # these three define the operators
+from algebranets.nn import decoding, windowed  # noqa: F401  # these define the operators
 from algebranets.product.blocks import fused  # noqa: F401
 from algebranets.product.kernels import lowering  # noqa: F401
 
@@ -112,6 +112,16 @@ def attend(_query: Shape, _key: Shape, _value: Shape, _u: Shape, _v: Shape, keys
     return 3 * 2 * prod(keys)
 
 
+def windowed_attention(content: Shape, _position: Shape, _k: Shape, _v: Shape, r: Shape, *_: Any, **__: Any) -> int:
+    """Each query and each distance: the key's score, the position's and the value."""
+    return 3 * 2 * prod(content) * r[-2]
+
+
+def windowed_attention_backward(_grad: Shape, *arguments: Any, **__: Any) -> int:
+    """Both scores once more, then gradients of weights, values, keys and queries, and two of the position's product."""
+    return windowed_attention(*arguments) // 3 * 8
+
+
 FORMULAS: dict[Any, Callable[..., int]] = {
     torch.ops.aten._cudnn_rnn: cudnn_rnn,
     torch.ops.aten._cudnn_rnn_backward: cudnn_rnn_backward,
@@ -128,6 +138,8 @@ FORMULAS: dict[Any, Callable[..., int]] = {
     torch.ops.algebranets.depthwise: depthwise,
     torch.ops.algebranets.depthwise_sums: depthwise_sums,
     torch.ops.algebranets.attend: attend,
+    torch.ops.algebranets.windowed_attention: windowed_attention,
+    torch.ops.algebranets.windowed_attention_backward: windowed_attention_backward,
 }
 
 

@@ -95,7 +95,7 @@ def _generation(run: Run, algebra: Algebra, sizes: Sizes, _compiled: bool) -> Ro
     decoders = [Decoder(model.to(run.dtype).eval(), tokens) for model in (ours, real)]
     times, _ = race(replace(run, capture=False), decoders)  # decoders capture themselves
     shape = f"{len(tokens)} x {options['d_model']}, {options['num_layers']} layers"
-    return _row(run, "generation", shape, algebra, (ours, real), error, times, run.on_gpu)
+    return _row(run, "generation", shape, algebra, (ours, real), error, times, run.on_gpu, len(tokens))
 
 
 def _training(
@@ -116,7 +116,7 @@ def _training(
             compile_model(model, whole=isinstance(model, ImageNetwork))
         steps.append(_step(model.train(), inputs, targets, run))
     times, captured = race(run, steps)
-    return _row(run, name, shape, algebra, (ours, real), error, times, captured)
+    return _row(run, name, shape, algebra, (ours, real), error, times, captured, targets.numel())
 
 
 def _pair(
@@ -165,10 +165,11 @@ def _row(
     error: float,
     times: list[list[float]],
     captured: bool,
+    examples: int,
 ) -> Row:
     share = num_parameters(pair[0]) / num_parameters(pair[1])
     return make(
-        run, dict(zip(("ours", "real"), times, strict=True)), captured,
+        run, dict(zip(("ours", "real"), times, strict=True)), captured, examples=examples,
         op=op, shape=shape, algebra=algebra.name, lowering="auto", against="torch.nn", parameters=share, error=error,
     )  # fmt: skip
 

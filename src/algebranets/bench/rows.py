@@ -43,6 +43,8 @@ class Row:
     speedup_over_loop: float | None = None
     #: Our median.
     milliseconds: float | None = None
+    #: Of a network: images, characters or tokens that ours takes a second.
+    per_second: float | None = None
     #: What must be moved at least and multiplied by the table; the latter two as shares of what the device can do.
     bytes: int | None = None
     multiply_adds: int | None = None
@@ -69,9 +71,13 @@ def make(
     times: dict[str, list[float]],
     captured: bool,
     cost: Cost | None = None,
+    examples: int | None = None,
     **facts: Any,
 ) -> Row:
-    """A row from the ``times`` of "ours", "real", and of "smaller" and "loop" where there are any."""
+    """A row from the ``times`` of "ours", "real", and of "smaller" and "loop" where there are any.
+
+    ``examples`` is how many images, characters or tokens are worked on in such a time.
+    """
     ratios = {name: [t / o for t, o in zip(seconds, times["ours"], strict=True)] for name, seconds in times.items()}
     low, _, high = quantiles(ratios["real"], n=4, method="inclusive") if run.rounds > 1 else ratios["real"] * 3
     seconds = median(times["ours"])
@@ -94,6 +100,7 @@ def make(
         speedup_same_parameters=median(ratios["smaller"]) if "smaller" in ratios else None,
         speedup_over_loop=median(ratios["loop"]) if "loop" in ratios else None,
         milliseconds=1000 * seconds,
+        per_second=None if examples is None else examples / seconds,
         captured=captured,
         rounds=run.rounds,
         **shares,

@@ -204,12 +204,12 @@ def bench_attention(
     capture: _Capture = True,
     save: _Save = None,
 ) -> None:
-    """Time Transformer-XL's attention on a GPU: through FlexAttention, and through torch's with a mask."""
+    """Time Transformer-XL's attention on a GPU beside torch's with a mask and FlexAttention."""
     from algebranets.bench import attention
 
     run = _checked("cuda", dtype, rounds, capture)
     rows = attention.measure(run, algebra or attention.ALGEBRAS, window or attention.WINDOWS, batch)
-    _print_rows(f"Forward and backward, {dtype}: the masked kernel's time over FlexAttention's", rows, save)
+    _print_rows(f"Forward and backward, {dtype}: torch's time over our kernels'", rows, save)
 
 
 @app.command("error")
@@ -297,6 +297,10 @@ def _milliseconds(value: float | None) -> str:
     return "" if value is None else f"{value:.0f}" if value >= 100 else f"{value:#.3g}"
 
 
+def _count(value: float | None) -> str:
+    return "" if value is None else f"{value:,.0f}"
+
+
 def _percent(value: float | None) -> str:
     return "" if value is None else f"{100 * value:.0f}"
 
@@ -315,6 +319,12 @@ _COLUMNS: tuple[tuple[str, Callable[[Row], str], str], ...] = (
     ("same\nsize", lambda row: _ratio(row.speedup_same_parameters), "over the real layer with as many parameters"),
     ("loop", lambda row: _ratio(row.speedup_over_loop), "over the paper's example code"),
     ("ms", lambda row: _milliseconds(row.milliseconds), "ours"),
+    ("torch's\na second", lambda row: _count(row.per_second and row.per_second / row.speedup), ""),
+    (
+        "ours\na second",
+        lambda row: _count(row.per_second),
+        "images, characters or tokens, with torch's layers and ours",
+    ),
     ("copy\n%", lambda row: _percent(row.bandwidth), "of the bytes a second that a large copy moves here"),
     ("GEMM\n%", lambda row: _percent(row.compute), "of the multiply-adds a second of a large product here"),
 )

@@ -22,14 +22,17 @@ from algebranets.algebra import Algebra
 from algebranets.nn import Embedding, Linear, RelativeAttention
 from algebranets.nn.attention import tuples_per_head
 from algebranets.nn.decoding import AddNorm
-from algebranets.nn.relative import KeyValueCache, flexes, sinusoids, window_mask
+from algebranets.nn.relative import KeyValueCache, sinusoids
 
 #: For each layer the inputs of the last positions, or a cache of the keys and values made of them.
 Memory = Sequence[Tensor] | Sequence[KeyValueCache]
 
 
 class TransformerXLLayer(nn.Module):
-    """Attention over the window, then a feed-forward network, each added to its input and normalised."""
+    """Attention over the window, then a feed-forward network, each added to its input.
+
+    The sum is normalised or, with ``norm_first``, what goes into each of the two.
+    """
 
     def __init__(
         self,
@@ -39,19 +42,43 @@ class TransformerXLLayer(nn.Module):
         dropout: float,
         algebra: Algebra,
         lowering: product.Lowering,
+        norm_first: bool = False,
         **attention: Any,
     ) -> None:
         super().__init__()
+        self.norm_first = norm_first
         self.attention = RelativeAttention(d_model, num_heads, algebra=algebra, lowering=lowering, **attention)
         self.norm1, self.norm2 = AddNorm(d_model), AddNorm(d_model)
         self.linear1 = Linear(d_model, ff_size, algebra=algebra, lowering=lowering)
         self.linear2 = Linear(ff_size, d_model, algebra=algebra, lowering=lowering)
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, x: Tensor, *attention: Any) -> Tensor:
-        x = self.norm1(x, self.dropout(self.attention(x, *attention)))
-        y = self.linear2(self.dropout(self.linear1(x, activation="relu")))
-        return self.norm2(x, self.dropout(y))
+    def forward(
+        self,
+        x: Float[Tensor, "batch time embed"],
+        positions: Float[Tensor, "dist embed"] | None,
+        u: Float[Tensor, " embed"],
+        v: Float[Tensor, " embed"],
+        memory: Float[Tensor, "batch past embed"] | KeyValueCache,
+    ) -> Float[Tensor, "batch time embed"]:
+        if not self.norm_first:
+            x = self.norm1(x, self.dropout(self.attention(x, positions, u, v, memory)))
+            return self.norm2(x, self._feed_forward(x))
+        x = x + self.dropout(self.attention(self.norm1(x), positions, u, v, self._normalised(memory)))
+        return x + self._feed_forward(self.norm2(x))
+
+    def _feed_forward(self, x: Float[Tensor, "batch time embed"]) -> Float[Tensor, "batch time embed"]:
+        return self.dropout(self.linear2(self.dropout(self.linear1(x, activation="relu"))))
+
+    def cache(
+        self, memory: Float[Tensor, "batch past embed"], positions: Float[Tensor, "slots embed"]
+    ) -> KeyValueCache:
+        """What to hand `forward` as memory to go on one token at a time."""
+        return self.attention.cache(self._normalised(memory) if self.norm_first else memory, positions)
+
+    def _normalised(self, memory: Tensor | KeyValueCache) -> Any:
+        """Inputs of earlier positions, as attention has them; what is in a cache was made of such."""
+        return memory if isinstance(memory, KeyValueCache) else self.norm1(memory)
 
 
 class TransformerXL(nn.Module):
@@ -60,6 +87,9 @@ class TransformerXL(nn.Module):
     Each position sees itself and ``window`` positions before it, in every layer: so the memory of a segment is exactly
     what recomputing the longer context would give, however a text is cut (only gradients stop at the cut), and one
     token at a time gives the same again. ``forward(..., window=4608)`` looks further back than training did.
+
+    Layer norms stand behind residual additions, as in Transformer-XL, or ``norm_first``, with one more at the end: many
+    layers then bear a higher learning rate, and a shorter warm-up.
 
     >>> import torch, algebranets as an
     >>> model = an.models.create("transformer_xl", algebra="M2R", num_layers=2, d_model=64, ff_size=128, window=16)
@@ -83,6 +113,7 @@ class TransformerXL(nn.Module):
         vocab_size: int = 256,
         window: int = 1536,
         dropout: float = 0.0,
+        norm_first: bool = False,
         attention_kernel: str = "auto",
         recompute_attention: bool = True,
         lowering: product.Lowering = "auto",
@@ -92,16 +123,16 @@ class TransformerXL(nn.Module):
         _check_sizes(num_layers, d_model, num_heads, ff_size, window, self.algebra)
         self.d_model, self.num_heads, self.ff_size, self.window = d_model, num_heads, ff_size, window
         self.vocab_size = vocab_size
-        self.attention_kernel = attention_kernel
         self.embedding = Embedding(vocab_size, d_model, algebra=self.algebra)
         nn.init.normal_(self.embedding.weight, std=d_model**-0.5)
         self.dropout = nn.Dropout(dropout)
         self.u, self.v = (nn.Parameter(torch.zeros(d_model)) for _ in range(2))
         attention: dict[str, Any] = {"kernel": attention_kernel, "recompute": recompute_attention}
         self.layers = nn.ModuleList(
-            TransformerXLLayer(d_model, num_heads, ff_size, dropout, self.algebra, lowering, **attention)
+            TransformerXLLayer(d_model, num_heads, ff_size, dropout, self.algebra, lowering, norm_first, **attention)
             for _ in range(num_layers)
         )
+        self.norm = nn.LayerNorm(d_model) if norm_first else nn.Identity()
         self.readout = nn.Linear(d_model, vocab_size, bias=False)
         self.readout.weight = self.embedding.weight
 
@@ -117,19 +148,16 @@ class TransformerXL(nn.Module):
                 raise ValueError(f"the cache was made for window={caches[0].window}; got window={window}.")
             for layer, cache in zip(self.layers, caches, strict=True):
                 x = layer(x, None, self.u, self.v, cache)
-            return self.readout(x), caches
+            return self.readout(self.norm(x)), caches
         window = self._checked_window(window)
         positions = sinusoids(window + 1, self.d_model, x.device)
         befores = [state[:, -window:].to(x.dtype) for state in memory if isinstance(state, Tensor)]
-        past, time = befores[0].shape[1], tokens.shape[1]
-        mask = None
-        if flexes(self.attention_kernel, x, self.d_model // self.num_heads):
-            mask = window_mask(time, past, min(window + 1, past + time), x.device)
         following = []
         for layer, before in zip(self.layers, befores, strict=True):
-            following.append(torch.cat([before, x.detach()], dim=1)[:, -window:])
-            x = layer(x, positions, self.u, self.v, before, mask)
-        return self.readout(self.dropout(x)), following
+            enough = x.shape[1] >= window
+            following.append((x if enough else torch.cat([before, x], dim=1))[:, -window:].detach())
+            x = layer(x, positions, self.u, self.v, before)
+        return self.readout(self.dropout(self.norm(x))), following
 
     @torch.no_grad()
     def cache(
@@ -141,7 +169,7 @@ class TransformerXL(nn.Module):
         caches = []
         for layer, state in zip(self.layers, memory or self._no_memory(batch_size), strict=True):
             assert isinstance(layer, TransformerXLLayer)
-            caches.append(layer.attention.cache(state[:, -window:], positions))
+            caches.append(layer.cache(state[:, -window:], positions))
         return caches
 
     def _checked_window(self, window: int | None) -> int:

@@ -18,7 +18,7 @@ def applies(x: Tensor) -> bool:
 
 
 class AddNorm(nn.LayerNorm):
-    """`torch.nn.LayerNorm` of a sum: what stands behind a residual connection.
+    """`torch.nn.LayerNorm`, also of a sum: what stands behind a residual connection.
 
     >>> import torch
     >>> norm, x, y = AddNorm(6), torch.randn(2, 6), torch.randn(2, 6)
@@ -29,7 +29,11 @@ class AddNorm(nn.LayerNorm):
     def __init__(self, num_features: int) -> None:
         super().__init__(num_features)
 
-    def forward(self, x: Float[Tensor, "*batch feat"], y: Float[Tensor, "*batch feat"]) -> Float[Tensor, "*batch feat"]:  # type: ignore[override]
+    def forward(
+        self, x: Float[Tensor, "*batch feat"], y: Float[Tensor, "*batch feat"] | None = None
+    ) -> Float[Tensor, "*batch feat"]:
+        if y is None:
+            return super().forward(x)
         if applies(x) and x.dtype == y.dtype:
             return add_norm(x, y, self.weight, self.bias, self.eps)
         return super().forward(x + y)

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from functools import cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -20,16 +19,11 @@ from torch.utils.checkpoint import checkpoint
 from algebranets import algebra as algebras
 from algebranets import product
 from algebranets.algebra import Algebra
-from algebranets.nn import decoding
+from algebranets.nn import decoding, windowed
 from algebranets.nn.attention import join_heads, split_heads, tuples_per_head
 from algebranets.nn.linear import Linear
 
-if TYPE_CHECKING:
-    from torch.nn.attention.flex_attention import BlockMask
-else:
-    BlockMask = Any  # importing it takes half a second
-
-KERNELS = ("auto", "sdpa", "flex")
+KERNELS = ("auto", "sdpa", "triton")
 
 
 @dataclass
@@ -73,9 +67,10 @@ class RelativeAttention(nn.Module):
     >>> attention(x, sinusoids(8, 64), u, v, memory=torch.randn(2, 7, 64)).shape
     torch.Size([2, 5, 64])
 
-    While gradients are recorded, nothing of size T x S is kept: it is computed again in the backward.
-    ``recompute=False`` keeps it, which is faster and takes B h T D numbers more. ``kernel`` is "sdpa" (torch's
-    scaled_dot_product_attention with the relative term as its mask), "flex" (FlexAttention) or "auto".
+    ``kernel`` is "sdpa" (torch's scaled_dot_product_attention with the relative term as its mask), "triton" (kernels of
+    ours: half precision on a GPU, heads of 16, 32, ..., 256 numbers) or "auto", which is "triton" wherever it can be.
+    While gradients are recorded, nothing of size T x S is kept: it is computed again in the backward. With "sdpa",
+    ``recompute=False`` keeps it, which is faster and takes B h T D numbers more.
     """
 
     def __init__(
@@ -108,33 +103,29 @@ class RelativeAttention(nn.Module):
         u: Float[Tensor, " embed"],
         v: Float[Tensor, " embed"],
         memory: Float[Tensor, "batch past embed"] | KeyValueCache | None = None,
-        mask: BlockMask | None = None,
     ) -> Float[Tensor, "batch time embed"]:
         """Attend from ``x`` to ``x`` and to what came before it.
 
         ``memory`` holds the inputs of earlier positions, or a cache of their keys and values; the cache takes one token
-        at a time and knows its distances, so that ``positions`` may be None. ``mask`` may hand in `window_mask`, made
-        once for all layers.
+        at a time and knows its distances, so that ``positions`` may be None.
         """
         if isinstance(memory, KeyValueCache):
             return self.out_proj(self._step(x, u, v, memory))
         if positions is None:
             raise ValueError("positions must be given, one vector a distance, unless memory is a cache.")
-        past = 0 if memory is None else _checked_past(memory, positions)
+        if memory is not None:
+            _checked_past(memory, positions)
         context = x if memory is None else torch.cat([memory.to(x.dtype), x], dim=1)
         queries, content_bias, position_bias = self._queries(self.q_proj(x), u, v)
         keys, values = self._heads(self.k_proj(context)), self._heads(self.v_proj(context))
         distances = self._heads(self.r_proj(positions[: context.shape[1]].to(x.dtype)))
-        attend = _attend_by_sdpa
-        if flexes(self.kernel, queries, queries.shape[-1]):
-            if mask is None:
-                mask = window_mask(x.shape[1], past, distances.shape[1], x.device)
-            attend = partial(_attend_by_flex, mask=mask)
         arguments = (queries, keys, values, distances, content_bias, position_bias)
-        if self.recompute and torch.is_grad_enabled():
-            y = checkpoint(attend, *arguments, use_reentrant=False, preserve_rng_state=False)
+        if self._takes_kernel(queries):
+            y = windowed.attend(queries + content_bias, queries + position_bias, keys, values, distances)
+        elif self.recompute and torch.is_grad_enabled():
+            y = checkpoint(_attend_by_sdpa, *arguments, use_reentrant=False, preserve_rng_state=False)
         else:
-            y = attend(*arguments)
+            y = _attend_by_sdpa(*arguments)
         return self.out_proj(join_heads(y, self.algebra))
 
     def cache(
@@ -160,6 +151,17 @@ class RelativeAttention(nn.Module):
             return decoding.attend(query, key, value, u, v, *rings, self.algebra.dim)
         y = _attend_by_cache(*self._queries(query, u, v), self._heads(key), self._heads(value), cache)
         return join_heads(y, self.algebra)
+
+    def _takes_kernel(self, queries: Tensor) -> bool:
+        """Whether the queries go through `windowed.attend`."""
+        applies = self.kernel != "sdpa" and windowed.applies(queries)
+        if self.kernel == "triton" and not applies:
+            raise ValueError(
+                'kernel="triton" takes float16 or bfloat16 on a GPU with triton, in heads of 16, 32, ..., 256 numbers; '
+                f'got {queries.dtype} on {queries.device} in heads of {queries.shape[-1]}. Use kernel="auto", which '
+                "goes another way where it must."
+            )
+        return applies
 
     def _queries(self, query: Tensor, u: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The queries and both biases, each as heads."""
@@ -189,27 +191,6 @@ def sinusoids(num_distances: int, dim: int, device: torch.device | str | None = 
     frequencies = 10000 ** -(torch.arange(0, dim, 2, device=device) / dim)
     angles = torch.arange(num_distances, device=device)[:, None] * frequencies
     return torch.cat([angles.sin(), angles.cos()], dim=1)[:, :dim]
-
-
-def flexes(kernel: str, x: Tensor, head_size: int) -> bool:
-    """Whether FlexAttention is what these features go through: with "auto" in training, on a GPU.
-
-    There it is the faster one (`algebranets bench attention`); on a CPU it has no backward, and it wants heads of 16.
-    """
-    if kernel == "auto":
-        return torch.is_grad_enabled() and x.is_cuda and x.dtype != torch.float64 and head_size >= 16
-    return kernel == "flex"
-
-
-def window_mask(time: int, past: int, num_distances: int, device: torch.device) -> BlockMask:
-    """Which blocks of (query, key) FlexAttention computes: those within the window."""
-    from torch.nn.attention.flex_attention import create_block_mask
-
-    def within(_b: Tensor, _h: Tensor, query: Tensor, key: Tensor) -> Tensor:
-        distance = query + past - key
-        return (distance >= 0) & (distance < num_distances)
-
-    return create_block_mask(within, None, None, time, past + time, device=str(device))
 
 
 def _attend_by_sdpa(
@@ -248,28 +229,3 @@ def _attend_by_cache(
     bias = scores.masked_fill(distance > cache.position, -math.inf)
     cache.position += 1
     return F.scaled_dot_product_attention(q + content_bias, cache.keys, cache.values, attn_mask=bias)
-
-
-def _attend_by_flex(
-    q: Tensor, k: Tensor, v: Tensor, r: Tensor, content_bias: Tensor, position_bias: Tensor, mask: BlockMask
-) -> Tensor:
-    """The same through FlexAttention, which skips what lies outside the window and reads the relative term in place."""
-    past, reach = k.shape[2] - q.shape[2], r.shape[1]
-    scores = (q + position_bias) @ r.mT / math.sqrt(q.shape[-1])  # nearest distance first
-
-    def add_position(score: Tensor, b: Tensor, h: Tensor, query: Tensor, key: Tensor) -> Tensor:
-        return score + scores[b, h, query, torch.clamp(query + past - key, 0, reach - 1)]
-
-    return _flex_attention()(q + content_bias, k, v, score_mod=add_position, block_mask=mask)
-
-
-def _flex_attention() -> Any:
-    from torch.nn.attention.flex_attention import flex_attention
-
-    return flex_attention if torch.compiler.is_compiling() else _compiled(flex_attention)
-
-
-@cache
-def _compiled(function: Any) -> Any:
-    """Without a compiler around it, FlexAttention would be no kernel but its definition."""
-    return torch.compile(function)
