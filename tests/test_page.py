@@ -97,6 +97,37 @@ def test_learning_curves_of_an_ablation_stand_beside_the_network_it_is_compared_
     ]
 
 
+def texts(length=None, **fields):
+    """A run on text: a step every two seconds, of 16 x 512 characters."""
+    changes = {} if length is None else {"steps": length}
+    run = result(1.2, recipe="transformer_xl-short", metric="bpc", changes=changes, **fields)
+    return replace(run, experiment={**run.experiment, "data": {"batch_size": 16, "length": 512}})
+
+
+def test_texts_are_drawn_by_characters_and_by_time(tmp_path):
+    """In panels, and in one figure, with a run that was trained for longer and its usual length beside it."""
+    page.write([texts(), texts(80), texts(algebra="M2R")], tmp_path)
+    names = "R, R, steps 80, M2R"
+    for file, clock in (
+        ("curves", "characters"),
+        ("curves-minutes", "minutes"),
+        ("learning", "characters and by minutes"),
+    ):
+        text = (tmp_path / f"transformer_xl-short-{file}.svg").read_text()
+        assert sorted(re.search(r'aria-label="([^"]*)"', text)[1].partition(": ")[2][:-1]) == sorted(names)
+        assert f"bits per character by {clock}:" in text
+    assert "400 k" in (tmp_path / "transformer_xl-short-curves.svg").read_text()  # 50 steps of 8,192
+    table = (tmp_path / "tables.md").read_text()
+    assert "| R, steps 80 | 1.200 | 1.200 (1 seed) |" in table  # beside R as the recipe trains it
+
+
+def test_seeds_without_a_step_in_common_are_drawn_apart(tmp_path):
+    """As happens within a budget: the bold line is the first one's."""
+    moved = [{**row, "step": row["step"] + 1} for row in texts(seed=1).curve]
+    page.write([texts(), replace(texts(seed=1), curve=moved)], tmp_path)
+    assert (tmp_path / "transformer_xl-short-learning.svg").exists()
+
+
 def test_two_points_are_no_learning_curve(tmp_path):
     run = result(94.0)
     for length in (3, 2):

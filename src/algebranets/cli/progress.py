@@ -6,10 +6,10 @@ import time
 from typing import Any
 
 import lightning.pytorch as pl
-from lightning.pytorch.callbacks import Callback
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from algebranets.cli.terminal import console
+from algebranets.train.callbacks import Speedometer
 from algebranets.train.results import METRICS, Result
 from algebranets.train.tasks import Task
 
@@ -26,28 +26,37 @@ def new_progress() -> Progress:
     )
 
 
-class Bar(Callback):
+class Bar(Speedometer):
     """One run's bar."""
 
     def __init__(self, progress: Progress, name: str) -> None:
         self.progress = progress
         self.bar = progress.add_task(name, total=None, status="waiting")
-        self.loss_shown = 0.0
+        self.shown = 0.0
         self.measured = ""
 
     def on_train_start(self, trainer: pl.Trainer, task: pl.LightningModule) -> None:
         assert isinstance(task, Task)
         self.progress.reset(self.bar, total=task.steps, completed=trainer.global_step, status="")
 
-    def on_train_batch_end(self, trainer: pl.Trainer, task: pl.LightningModule, outputs: Any, *_: Any) -> None:
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, task: pl.LightningModule, outputs: Any, batch: Any, *_: Any
+    ) -> None:
+        assert isinstance(task, Task)
         self.progress.update(self.bar, completed=trainer.global_step)
-        if time.monotonic() - self.loss_shown > 1:  # reading it waits for the device
-            self.loss_shown = time.monotonic()
-            self.progress.update(self.bar, status=f"loss {float(outputs['loss']):.3f}{self.measured}")
+        self.count(trainer, task, batch)
+        if time.monotonic() - self.shown > 1:  # reading the loss waits for the device
+            name, value = list(task.training_metrics(float(outputs["loss"])).items())[-1]
+            speed = f"{self.speed():,.0f} {task.examples}/s"
+            self.progress.update(self.bar, status=f"{name.removeprefix('train_')} {value:.3f}{self.measured}, {speed}")
+            self.shown = time.monotonic()
 
     def on_validation_end(self, trainer: pl.Trainer, task: pl.LightningModule) -> None:
         assert isinstance(task, Task)
-        self.measured = "".join(f", {name} {value:.4g}" for name, value in task.measured.items() if name in METRICS)
+        super().on_validation_end(trainer, task)
+        name, value = next((name, value) for name, value in task.measured.items() if name in METRICS)
+        valid = "valid " if f"train_{name}" in task.training_metrics(0.0) else ""
+        self.measured = f", {valid}{name} {value:.4g}"
 
     def finish(self, result: Result) -> None:
         """The run is done: show what came out."""

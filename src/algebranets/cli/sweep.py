@@ -25,6 +25,7 @@ def sweep(
     widths: Annotated[str, typer.Option(help="Width multipliers, with commas between.")] = "1",
     seeds: Annotated[int, typer.Option(min=1, help="How many: 0, 1, ...")] = 1,
     options: training.Settings = None,
+    budget: training.Budget = "",
     out: Annotated[Path, typer.Option(help="The folder of the runs' folders.")] = Path("runs"),
     jobs: Annotated[int, typer.Option(min=1, help="How many runs side by side.")] = 1,
     accelerator: training.Accelerator = "auto",
@@ -37,6 +38,7 @@ def sweep(
     from algebranets.recipes import sweep as sweeping
 
     settings, data = training.read_data(read_settings(options or []), data)
+    settings |= training.read_budget(budget)
     flags = ["--compile"] if compile else []
     for name, value, usual in (
         ("--accelerator", accelerator, "auto"),

@@ -54,6 +54,19 @@ def read_settings(options: list[str]) -> dict[str, object]:
     return settings
 
 
+def read_duration(text: str) -> float:
+    """Seconds, of hours, minutes and seconds.
+
+    >>> read_duration("25m"), read_duration("1h30m"), read_duration("90s"), read_duration("1.5h")
+    (1500.0, 5400.0, 90.0, 5400.0)
+    """
+    number = r"(\d+(?:\.\d+)?)"
+    found = re.fullmatch(rf"(?:{number}h)?(?:{number}m)?(?:{number}s)?", text)
+    if found is None or not text:
+        raise typer.BadParameter(f"a time must be as in 25m, 1h30m or 90s; got {text!r}.")
+    return sum(float(part or 0) * size for part, size in zip(found.groups(), (3600, 60, 1), strict=True))
+
+
 def split_names(text: str) -> list[str]:
     """Names with commas between; those within parentheses are the name's own.
 

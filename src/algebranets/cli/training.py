@@ -12,7 +12,7 @@ import typer
 from rich.logging import RichHandler
 from rich.markup import escape
 
-from algebranets.cli.terminal import console, new_table, or_exit, read_settings, short, show, split_names
+from algebranets.cli.terminal import console, new_table, or_exit, read_duration, read_settings, short, show, split_names
 
 if TYPE_CHECKING:
     from algebranets.train import Experiment, Hardware, Result
@@ -22,6 +22,9 @@ Width = Annotated[float, typer.Option(help="Width multiplier.")]
 Settings = Annotated[
     list[str] | None, typer.Option("--set", help="Another setting, as in optimizer.lr=0.1; give it several times.")
 ]
+Budget = Annotated[
+    str, typer.Option(help="Train as many steps as fit into this time, as in 25m or 1h30m: a step is timed first.")
+]
 Accelerator = Annotated[str, typer.Option(help="cpu, cuda, or auto: a GPU if there is one.")]
 Devices = Annotated[int, typer.Option(help="How many on each node; torchrun knows better.")]
 Nodes = Annotated[int, typer.Option(help="How many machines, under SLURM; torchrun knows better.")]
@@ -30,7 +33,7 @@ Precision = Annotated[str, typer.Option(help="32, bf16 or 16 (mixed); auto is bf
 Compile = Annotated[
     bool,
     typer.Option(
-        "--compile", help="torch.compile the model, block by block; image networks on a GPU also become CUDA graphs."
+        "--compile", help="torch.compile the model; on a GPU its forward and backward also become CUDA graphs."
     ),
 ]
 Data = Annotated[
@@ -73,7 +76,7 @@ def list_recipes(
             sizes.add(inputs[0].shape[-1])
             length = f"{experiment.epochs:g} epochs"
         else:
-            length = f"{experiment.steps:,} steps"
+            length = f"{experiment.steps:,} steps" if experiment.steps else f"{experiment.budget / 60:g} min"
         table.add_row(recipe, f"{experiment.data.name}\n{length}", *cells)
     show(table)
     *most, last = map(str, sorted(sizes, reverse=True))
@@ -88,6 +91,7 @@ def train(
     width: Width = 1.0,
     seed: Annotated[int, typer.Option(help="Of weights, batches and dropout.")] = 0,
     options: Settings = None,
+    budget: Budget = "",
     out: Annotated[Path | None, typer.Option(help="The run's folder (otherwise runs/RECIPE/NAME).")] = None,
     resume: Annotated[Path | None, typer.Option(help="Go on with the run in this folder.")] = None,
     accelerator: Accelerator = "auto",
@@ -123,7 +127,7 @@ def train(
         "loggers": tuple(loggers or ()),
     }
     if resume is not None:
-        own = [f"--{name}" for name in ("algebra", "width", "seed", "out") if _is_given(context, name)]
+        own = [f"--{name}" for name in ("algebra", "width", "seed", "budget", "out") if _is_given(context, name)]
         own += ["--set"] if settings else []
         if own:
             raise typer.BadParameter(
@@ -132,8 +136,13 @@ def train(
         experiment = or_exit(RunFolder(resume).experiment)
         run_with_bar(experiment, resume, _saved_hardware(context, resume, on))
         return
-    experiment = or_exit(recipes.create, recipe, algebra, width, seed, settings)
+    experiment = or_exit(recipes.create, recipe, algebra, width, seed, settings | read_budget(budget))
     run_with_bar(experiment, out or Path("runs") / recipe / experiment.name, or_exit(Hardware, **on))
+
+
+def read_budget(budget: str) -> dict[str, object]:
+    """What ``--budget`` says, as a setting."""
+    return {"budget": read_duration(budget)} if budget else {}
 
 
 def read_data(settings: dict[str, object], data: str) -> tuple[dict[str, object], str]:
@@ -202,22 +211,36 @@ def evaluate(
     run: Annotated[Path, typer.Argument(help="The folder of a finished run.")],
     accelerator: Accelerator = "auto",
     precision: Precision = "auto",
-    data: Annotated[str, typer.Option(help="Where data sets lie.")] = "",
+    data: Annotated[str, typer.Option(help="Where data sets lie; or any file, to measure a language model on.")] = "",
+    split: Annotated[str, typer.Option(help="The part of the run's own text: train, valid or test.")] = "valid",
+    options: Annotated[
+        list[str] | None, typer.Option("--set", help="Measure otherwise than the run did, as in data.eval_window=4608.")
+    ] = None,
 ) -> None:
     """Evaluate a finished run's weights anew, beside what it recorded; what is not given is as in training."""
     from algebranets.train import RunFolder
     from algebranets.train import evaluate as measure
 
-    options = {"accelerator": accelerator, "precision": precision, "data": data}
-    hardware = _saved_hardware(context, run, options)
-    measured = or_exit(measure, run, hardware)
+    path, settings = Path(data).expanduser(), read_settings(options or [])
+    text = path if path.is_file() else None
+    if text is None and not path.is_dir():
+        raise typer.BadParameter(f"--data must be the folder of data sets, or a file to measure; {data} is neither.")
+    if text is not None and _is_given(context, "split"):
+        raise typer.BadParameter("--split is a part of the run's own text, and --data all of a file: give one of them.")
+    on = {"accelerator": accelerator, "precision": precision, "data": "" if text else data}
+    hardware = _saved_hardware(context, run, on)
+    measured = or_exit(measure, run, hardware, text=text, split=split, settings=settings)
     result = or_exit(RunFolder(run).finished)
-    table = new_table(str(run))
-    for heading in ("", "now", "when trained"):
+    is_same = text is None and split == "valid" and not settings
+    recorded = result.curve[-1] if result is not None and is_same else {}
+    what = f" on {text}" if text else f" on its {split} text" if split != "valid" else ""
+    console.print(f"{run}{what}", style="italic", soft_wrap=True, markup=False, highlight=False)
+    table = new_table("")
+    for heading in ("", "now", "when trained") if recorded else ("", "now"):
         table.add_column(heading, justify="right" if heading else "left")
     for name, value in measured.items():
-        then = "" if result is None else f"{result.curve[-1][name]:.4f}"
-        table.add_row(name, f"{value:.4f}", then)
+        then = f"{recorded[name]:.4f}" if name in recorded else ""
+        table.add_row(name, f"{value:,}" if isinstance(value, int) else f"{value:.4f}", *([then] if recorded else []))
     show(table)
 
 

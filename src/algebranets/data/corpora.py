@@ -65,6 +65,14 @@ def text_file(path: Path) -> Text:
     return split(path.name, _tensor(path))
 
 
+def whole_file(path: Path) -> Text:
+    """Any file, as bytes, all of it in each part: for a model that was trained on another."""
+    text = _tensor(path)
+    if len(text) < 2:
+        raise ValueError(f"{path} must hold at least 2 characters, of which the first is context only; it has 1.")
+    return Text(path.name, text, text, text)
+
+
 def split(name: str, text: UInt8[Tensor, " text"]) -> Text:
     """90%, 5% and 5% of a text."""
     train, test = len(text) * 90 // 100, len(text) * 95 // 100

@@ -43,6 +43,12 @@ class Text:
         counts = " + ".join(f"{len(getattr(self, split)):,}" for split in SPLITS)
         return f"<{self.name}: {counts} characters>"
 
+    def part(self, split: str) -> UInt8[Tensor, " part"]:
+        """The part of this name, one of `SPLITS`."""
+        if split not in SPLITS:
+            raise ValueError(f"split must be one of {', '.join(SPLITS)}; got {split!r}.")
+        return getattr(self, split)
+
     def training(
         self,
         batch_size: int,
@@ -75,9 +81,7 @@ class Text:
     ) -> Batches:
         """Batches in which each character of the split but the first is a target once; the rest is `IGNORED`."""
         _check_sizes(batch_size, length)
-        if split not in SPLITS:
-            raise ValueError(f"split must be one of {', '.join(SPLITS)}; got {split!r}.")
-        text = getattr(self, split)
+        text = self.part(split)
         if len(text) < 2:
             raise ValueError(f"{self.name}'s {split} text must hold at least 2 characters; it has {len(text)}.")
         return EvaluationText(text.to(device), length, batch_size, share.rows(batch_size))

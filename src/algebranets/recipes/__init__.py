@@ -15,7 +15,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from algebranets.recipes.images import cifar10, digits, mobilenet_v1, resnet50, resnet50_pruned
-from algebranets.recipes.text import char_lm, gru, transformer_xl
+from algebranets.recipes.text import char_lm, gru, gru_short, transformer_xl, transformer_xl_short, transformer_xl_small
 from algebranets.train import Experiment
 
 #: Every recipe by the name `create` and the command line know it by.
@@ -25,7 +25,10 @@ RECIPES: dict[str, Callable[[str, float], Experiment]] = {
     "resnet50-pruned": resnet50_pruned,
     "cifar10": cifar10,
     "transformer_xl": transformer_xl,
+    "transformer_xl-short": transformer_xl_short,
+    "transformer_xl-small": transformer_xl_small,
     "gru": gru,
+    "gru-short": gru_short,
     "digits": digits,
     "char-lm": char_lm,
 }

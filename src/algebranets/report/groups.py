@@ -16,7 +16,7 @@ from algebranets.train.results import METRICS, Result, label
 
 #: What a variant and the network it is compared with have in common: their size, how long they were trained, and how
 #: often that was interrupted.
-KEPT = SIZES | {"epochs", "steps", "evaluations"}
+KEPT = SIZES | {"epochs", "steps", "budget", "evaluations"}
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,8 @@ class Group:
     @property
     def settings_differ(self) -> bool:
         """Whether runs differ in more than their seeds: the recipe itself changed between them."""
-        experiments = [{**result.experiment, "seed": None} for result in self.results]
+        apart = ("seed", "steps", "evaluations") if self.first.experiment.get("budget") else ("seed",)
+        experiments = [{**result.experiment, **dict.fromkeys(apart)} for result in self.results]
         return any(experiment != experiments[0] for experiment in experiments)
 
     @property
@@ -129,11 +130,24 @@ class Study:
 
     @property
     def ablations(self) -> tuple[Group, ...]:
-        """Rows with a change that is none of `KEPT`; another norm too, if the usual one is there to compare."""
+        """Rows with a change that is none of `KEPT`; another norm too, if the usual one is there to compare.
+
+        And `lengths`, if the usual one is there.
+        """
+        changed = [group for group in self.groups if set(self.changed(group)) - KEPT]
+        return tuple(group for group in changed if group not in self.rows or self.baseline(group)) + tuple(
+            group for group in self.lengths if self.baseline(group)
+        )
+
+    @cached_property
+    def lengths(self) -> tuple[Group, ...]:
+        """Rows that were trained for longer or shorter, for no other variant's sake."""
+        changed = [group for group in self.groups if set(self.changed(group)) - KEPT]
+        compared = [self.baseline(group) for group in changed]
         return tuple(
             group
             for group in self.groups
-            if set(self.changed(group)) - KEPT and (group not in self.rows or self.baseline(group) is not None)
+            if group not in (*self.rows, *changed) and not any(group is other for other in compared)
         )
 
     def changed(self, group: Group) -> dict[str, Any]:
@@ -149,8 +163,12 @@ class Study:
         return label(group.algebra, group.first.width, self.changed(group))
 
     def baseline(self, group: Group) -> Group | None:
-        """The row of the same algebra, width, size and length of training without further changes."""
-        kept = {key: value for key, value in self.changed(group).items() if key in KEPT}
+        """The row of the same algebra, width, size and length of training without further changes.
+
+        Where nothing but the length is changed, that of the recipe's length.
+        """
+        common = KEPT if set(self.changed(group)) - KEPT else SIZES
+        kept = {key: value for key, value in self.changed(group).items() if key in common}
         for other in self.groups:
             alike = other.algebra == group.algebra and other.first.width == group.first.width
             if alike and other is not group and self.changed(other) == kept:

@@ -15,7 +15,7 @@ from markupsafe import Markup
 
 from algebranets import files
 from algebranets.report import curves, figures, summary, svg
-from algebranets.report.groups import Study, studies
+from algebranets.report.groups import Group, Study, studies
 from algebranets.report.numbers import duration, quality
 from algebranets.report.published import TITLES
 from algebranets.report.tables import Cell, Sheet, sheets
@@ -50,6 +50,9 @@ def write(results: Iterable[Result], folder: Path) -> Path:
         panels = {name: text for picture in section["pictures"] for name, text in picture.panels.items()}
         if study.finished:
             panels["trade-off"] = figures.trade_off(study)
+        if "curves-minutes" in panels:  # both clocks in one figure
+            learning = curves.learning(study, _drawn(study), study.metric, "learning", _clocks(study))
+            panels |= {"learning": learning} if learning else {}
         for name, text in panels.items():
             files.write(folder / f"{section['name']}-{name}.svg", svg.standalone(text))
     files.write(folder / "tables.md", markdown(found))
@@ -158,25 +161,37 @@ def _pictures(study: Study) -> Iterator[Picture]:
     yield from _learning(study)
 
 
+def _drawn(study: Study) -> tuple[Group, ...]:
+    """Of which networks there are learning curves: the rows, and those trained for longer or shorter."""
+    rows = (*study.rows, *study.lengths)
+    return rows if len(rows) <= _READABLE else tuple(group for group in rows if study.is_own_size(group))
+
+
+def _clocks(study: Study) -> list[str]:
+    return curves.clocks(_runs(study))
+
+
 def _learning(study: Study) -> Iterator[Picture]:
     """The rows' curves, and those of the ablations, each beside the network it is compared with."""
     caption = "Thin lines: one seed each. Bold: their mean. The first, steep part may lie outside the frame."
-    rows = study.rows
-    if len(rows) > _READABLE:
-        rows = tuple(group for group in rows if study.is_own_size(group))
+    rows, clocks = _drawn(study), _clocks(study)
     panels = {}
-    for name, quantity in (("curves", study.metric), ("curves-loss", curves.LOSS)):
-        if panel := curves.learning(study, rows, quantity, name):
+    wanted = [("curves", study.metric, clocks[0]), ("curves-loss", curves.LOSS, clocks[0])]
+    wanted[1:1] = [(f"curves-{clock}", study.metric, clock) for clock in clocks[1:]]
+    for name, quantity, clock in wanted:
+        if panel := curves.learning(study, rows, quantity, name, [clock]):
             panels[name] = panel
     if panels:
-        omitted = "" if rows == study.rows else " Only networks of the recipe's own size are drawn."
+        omitted = (
+            "" if all(group in rows for group in study.rows) else " Only networks of the recipe's own size are drawn."
+        )
         yield Picture("Learning curves", caption + omitted, panels)
     variants = [group for group in study.ablations if group not in study.rows]
     panels = {}
     for usual in study.groups:
         compared = [group for group in variants if study.baseline(group) is usual]
         name = f"ablation-curves-{len(panels) + 1}"
-        if compared and (panel := curves.learning(study, [usual, *compared], study.metric, name)):
+        if compared and (panel := curves.learning(study, [usual, *compared], study.metric, name, clocks[:1])):
             panels[name] = panel
     if panels:
         yield Picture("Learning curves of the ablations", caption, panels)

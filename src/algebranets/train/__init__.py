@@ -22,8 +22,9 @@ from algebranets.train.results import METRICS, Result
 
 if TYPE_CHECKING:
     from algebranets.train.callbacks import Stopped
+    from algebranets.train.evaluation import evaluate
     from algebranets.train.hardware import Hardware
-    from algebranets.train.running import evaluate, resume, run
+    from algebranets.train.running import resume, run
     from algebranets.train.tasks import Classification, Language
     from algebranets.train.weights import load
 
@@ -52,7 +53,7 @@ _LATER = {
     "Hardware": "hardware",
     "Language": "tasks",
     "Stopped": "callbacks",
-    "evaluate": "running",
+    "evaluate": "evaluation",
     "load": "weights",
     "resume": "running",
     "run": "running",

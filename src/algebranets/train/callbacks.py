@@ -20,7 +20,7 @@ from torch import Tensor
 from algebranets.data.batches import seed_of
 from algebranets.pruning import Pruner
 from algebranets.train.folder import RunFolder, step_of
-from algebranets.train.hardware import capture
+from algebranets.train.hardware import Hardware, capture
 from algebranets.train.plan import Plan
 from algebranets.train.tasks import Task
 
@@ -46,7 +46,31 @@ class StepSeed(Callback):
         torch.manual_seed(seed_of(self.seed, trainer.global_step, trainer.global_rank))
 
 
-class Journal(Callback):
+class Speedometer(Callback):
+    """For callbacks that say how many examples a second are trained on: evaluations do not count."""
+
+    _begun: float | None = None
+    _examples = 0
+
+    def on_train_batch_start(self, *_: Any) -> None:
+        self._begun = self._begun or time.monotonic()
+
+    def count(self, trainer: pl.Trainer, task: Task, batch: Any) -> None:
+        """Take note of a step."""
+        self._examples += trainer.world_size * task.num_examples(batch)
+
+    def speed(self) -> float:
+        """Since it was last asked, or training went on; what was asked of the device must be done."""
+        now = time.monotonic()
+        speed = self._examples / max(now - (self._begun or now), 1e-9)
+        self._begun, self._examples = now, 0
+        return speed
+
+    def on_validation_end(self, trainer: pl.Trainer, task: pl.LightningModule) -> None:
+        self._begun, self._examples = None, 0
+
+
+class Journal(Speedometer):
     """Writes metrics to every logger, every so many steps and where the model is evaluated; evaluations to the log.
 
     A loss that is no number ends the run.
@@ -61,7 +85,11 @@ class Journal(Callback):
         self.step = step
         self.begun = time.monotonic() - max((row["seconds"] for row in rows), default=0.0)
 
-    def on_train_batch_end(self, trainer: pl.Trainer, task: pl.LightningModule, outputs: Any, *_: Any) -> None:
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, task: pl.LightningModule, outputs: Any, batch: Any, *_: Any
+    ) -> None:
+        assert isinstance(task, Task)
+        self.count(trainer, task, batch)
         step = trainer.global_step
         if step % self.every and step != 1 and not self.plan.is_evaluated(step):
             return
@@ -71,10 +99,12 @@ class Journal(Callback):
         value = float(loss)
         if not math.isfinite(value):
             raise ValueError(f"the loss at step {step} is {value}: {DIVERGED}")
-        self._write(trainer, {"train_loss": value, "lr": trainer.optimizers[0].param_groups[0]["lr"]})
+        rates = {"lr": trainer.optimizers[0].param_groups[0]["lr"], f"{task.examples}_per_second": self.speed()}
+        self._write(trainer, {**task.training_metrics(value), **rates})
 
     def on_validation_end(self, trainer: pl.Trainer, task: pl.LightningModule) -> None:
         assert isinstance(task, Task)
+        super().on_validation_end(trainer, task)
         self._write(trainer, task.measured)
         shown = ", ".join(f"{name} {value:.4g}" for name, value in task.measured.items())
         log.info("step %d of %d: %s", self._step(trainer), task.steps, shown)
@@ -91,16 +121,24 @@ class Journal(Callback):
 
 
 class Capture(Callback):
-    """Training's forward and backward as CUDA graphs, on one GPU, from the first batch on."""
+    """Training's forward and backward as CUDA graphs, on one GPU, as soon as every step is like the one before."""
 
     captured = False
 
     def on_train_batch_start(self, trainer: pl.Trainer, task: pl.LightningModule, batch: Any, batch_idx: int) -> None:
         assert isinstance(task, Task)
-        if not self.captured and isinstance(trainer.strategy, SingleDeviceStrategy):
+        if self.captured or not isinstance(trainer.strategy, SingleDeviceStrategy):
+            return
+        inputs = task.steady_inputs(batch)
+        if inputs is not None:
             with trainer.precision_plugin.forward_context():
-                capture(task.model, batch[0])
+                capture(task.model, *inputs)
             self.captured = True
+
+
+def capturing(hardware: Hardware) -> list[Callback]:
+    """What comes before a step's randomness begins: `Capture`, where there is a GPU and time for compiling."""
+    return [Capture()] if hardware.compile and hardware.on_gpu else []
 
 
 class Prune(Callback):
@@ -146,10 +184,10 @@ class Checkpoints(Callback):
         if step == self.plan.steps:
             trainer.should_stop = True  # which makes Lightning evaluate the last step
         due = time.monotonic() - self.saved_at >= self.seconds or (self.every > 0 and step % self.every == 0)
-        stop, save = (self._any(trainer, flag) for flag in (self.asked is not None, due))
+        stop, save = (any_process(trainer, flag) for flag in (self.asked is not None, due))
         if not (stop or save or self.plan.is_evaluated(step)):
             return
-        if self._any(trainer, not is_finite(task)):
+        if any_process(trainer, not is_finite(task)):
             raise ValueError(f"weights are no longer finite at step {step}: {DIVERGED}")
         trainer.save_checkpoint(self.folder.checkpoint(step))
         self.saved_at = time.monotonic()
@@ -159,16 +197,11 @@ class Checkpoints(Callback):
             self._stop(step)
 
     def on_validation_batch_end(self, trainer: pl.Trainer, *_: Any) -> None:
-        if self._any(trainer, self.asked is not None):
+        if any_process(trainer, self.asked is not None):
             self._stop(trainer.global_step or step_of(self.folder.checkpoints()[-1]))  # before training goes on
 
     def _stop(self, step: int) -> None:
         raise Stopped(f"stopped by {self.asked or 'another process'} at step {step}, behind a checkpoint.")
-
-    @staticmethod
-    def _any(trainer: pl.Trainer, flag: bool) -> bool:
-        """Processes save together, so they must agree, though their clocks and signals do not."""
-        return trainer.strategy.reduce_boolean_decision(flag, all=False) if trainer.world_size > 1 else flag
 
     def teardown(self, trainer: pl.Trainer, task: pl.LightningModule, stage: str) -> None:
         self._restore()
@@ -180,6 +213,11 @@ class Checkpoints(Callback):
         for number, handler in self.before.items():
             signal.signal(number, handler)
         self.before.clear()
+
+
+def any_process(trainer: pl.Trainer, flag: bool) -> bool:
+    """Processes save and stop together, so they must agree, though their clocks and signals do not."""
+    return trainer.strategy.reduce_boolean_decision(flag, all=False) if trainer.world_size > 1 else flag
 
 
 def is_finite(task: pl.LightningModule) -> bool:

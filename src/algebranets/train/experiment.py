@@ -28,6 +28,9 @@ SCHEDULES: dict[str, Callable[[Schedule, float], float]] = {
     "cosine": lambda s, done: s.final + (1 - s.final) * (1 + math.cos(math.pi * s.since_warmup(done))) / 2,
 }
 
+#: Settings of a run's length, and those that would decide in their place.
+_OVERRULED = {"epochs": ("steps", "budget"), "steps": ("budget",), "budget": ("steps",)}
+
 #: Settings that have options of their own on the command line.
 OWN = ("recipe", "algebra", "width", "seed")
 #: Options of models that the data decides.
@@ -148,10 +151,14 @@ class Experiment:
     #: Passes over the data; ``steps``, if not 0, is how many batches are trained on instead.
     epochs: float = 0.0
     steps: int = 0
+    #: Seconds the run may take; if not 0, ``steps`` is what fits in, which is measured when it begins.
+    budget: float = 0.0
     label_smoothing: float = 0.0
     pruning: Pruning = field(default_factory=Pruning)
     #: How often the model is evaluated, the end included.
     evaluations: int = 20
+    #: The run is judged by its best evaluation in this last share of training; 0 is the end alone.
+    judged_over: float = 0.0
     #: What is not the recipe's own: the settings that `changed` changed.
     changes: Mapping[str, Any] = field(default_factory=dict)
 
@@ -159,11 +166,16 @@ class Experiment:
         algebras.get(self.algebra)  # says what is wrong with it
         _at_least_one("", evaluations=self.evaluations)
         _between("label_smoothing", self.label_smoothing, 0, 1)
-        if min(self.epochs, self.steps) < 0 or not 0 < self.epochs + self.steps < math.inf:
+        _between("judged_over", self.judged_over, 0, 1)
+        lengths = (self.epochs, self.steps, self.budget)
+        if min(lengths) < 0 or not 0 < sum(lengths) < math.inf:
             raise ValueError(
-                f"epochs or steps must be positive and finite; got epochs={self.epochs} and steps={self.steps}."
+                f"epochs, steps or budget must be positive and finite; got epochs={self.epochs}, steps={self.steps} "
+                f"and budget={self.budget}."
             )
         object.__setattr__(self, "model", _complete(self.model))
+        if isinstance(self.data, Texts) and self.data.eval_window and "window" not in self.model:
+            raise ValueError(f"data.eval_window must be left away: a {self.model['name']} has no window.")
 
     @property
     def metric(self) -> str:
@@ -175,10 +187,6 @@ class Experiment:
         """Of its folder beside others of its recipe: ``M2R-x0.5-norm-whitening-seed0``."""
         words = label(Path(self.algebra).stem, self.width, self.changes)
         return re.sub(r"[^\w.()]+", "-", words).strip("-") + f"-seed{self.seed}"
-
-    def num_steps(self, per_epoch: int) -> int:
-        """How many batches are trained on, where a pass over the data has ``per_epoch``."""
-        return self.steps or max(1, round(self.epochs * per_epoch))
 
     def build(self) -> nn.Module:
         """The model, with the weights this experiment starts from."""
@@ -208,8 +216,7 @@ class Experiment:
             else:
                 part = value = _checked(name, value, _types(Experiment)[first])
             new: dict[str, Any] = {first: part}
-            if name == "epochs" and "steps" not in settings:
-                new["steps"] = 0  # which would decide otherwise
+            new |= {key: 0 for key in _OVERRULED.get(name, ()) if key not in settings}
             if value != known[name]:
                 experiment = replace(experiment, **new, changes={**experiment.changes, name: value})
         return experiment

@@ -91,7 +91,10 @@ class RunFolder:
             return False
         mine = self.experiment()
         same_algebra = algebras.get(mine.algebra) == algebras.get(experiment.algebra)
-        return same_algebra and replace(mine, algebra=experiment.algebra) == experiment
+        mine = replace(mine, algebra=experiment.algebra)
+        if mine.budget:  # which decided these when the run began
+            mine = replace(mine, steps=experiment.steps, evaluations=experiment.evaluations)
+        return same_algebra and mine == experiment
 
     def experiment(self) -> Experiment:
         """The experiment of the run in this folder."""

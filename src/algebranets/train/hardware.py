@@ -19,6 +19,7 @@ from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger
 from lightning.pytorch.plugins.io import TorchCheckpointIO
 from lightning.pytorch.strategies import FSDPStrategy, Strategy
 from torch import Tensor, nn
+from torch.utils import _pytree
 
 from algebranets.nn.whitening import sum_over_ranks
 from algebranets.train.folder import RunFolder, save_checkpoint
@@ -84,6 +85,11 @@ class Hardware:
     def from_dict(cls, saved: dict[str, Any]) -> Hardware:
         """What `to_dict` gave, from JSON; what is missing is as usual."""
         return cls(**{**saved, "loggers": tuple(saved.get("loggers", ()))})
+
+    @classmethod
+    def of(cls, folder: RunFolder) -> Hardware:
+        """What the run in this folder was started on last."""
+        return cls.from_dict(folder.environment().get("hardware", {}))
 
 
 class WholeCheckpoints(TorchCheckpointIO):
@@ -155,6 +161,16 @@ def quiet() -> Iterator[None]:
             talker.setLevel(level)
 
 
+def prepare(model: nn.Module, hardware: Hardware, images: bool, num_processes: int) -> None:
+    """Make a model, of ``images`` or of text, ready for what it runs on, in place."""
+    if num_processes > 1 and not hardware.on_gpu:
+        synchronise(model)
+    if hardware.on_gpu and images:
+        model.to(memory_format=torch.channels_last)  # as its images are
+    if hardware.compile:
+        compile_model(model, whole=images and hardware.strategy != "fsdp")
+
+
 def synchronise(model: nn.Module) -> None:
     """Batch norms take their statistics over all processes, in place: torch's `SyncBatchNorm` does so on GPUs only."""
     for module in model.modules():
@@ -221,13 +237,27 @@ def _around(module: nn.Module, repeated: set[nn.Module]) -> Iterator[nn.Module]:
             yield child
 
 
-def capture(model: nn.Module, images: Tensor) -> None:
+def capture(model: nn.Module, *inputs: Any) -> None:
     """Record training's forward and backward as CUDA graphs, in place: two launches a step instead of thousands.
 
-    All batches must be like ``images`` from now on, whose memory is where they are put; evaluation runs as before.
+    ``inputs`` are tensors, or lists of them, whose memory is where later ones are put. Inputs of other shapes, and
+    evaluation, run as before.
     """
     kept = [buffer.clone() for buffer in model.buffers()]  # trial runs change them
-    torch.cuda.make_graphed_callables(model.train(), (images,))
+    before, recorded_shapes = model.forward, shapes(inputs)
+    torch.cuda.make_graphed_callables(model.train(), inputs)
+    recorded = model.forward
     model._compiled_call_impl = None  # what is recorded takes its place
     for buffer, value in zip(model.buffers(), kept, strict=True):
         buffer.copy_(value)
+
+    def forward(*given: Any, **options: Any) -> Any:
+        alike = not options and shapes(given) == recorded_shapes
+        return recorded(*given) if alike else before(*given, **options)
+
+    model.forward = forward
+
+
+def shapes(values: Any) -> list[torch.Size | None]:
+    """Of all tensors in lists and tuples of them."""
+    return [getattr(value, "shape", None) for value in _pytree.tree_leaves(values)]

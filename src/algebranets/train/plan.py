@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import replace
+from functools import cached_property
 from typing import Any, Generic, TypeVar
 
 import torch
@@ -26,9 +27,21 @@ class Plan(ABC, Generic[SettingsT, DataT]):
     def __init__(self, experiment: Experiment, settings: SettingsT, data: DataT) -> None:
         self.experiment, self.settings, self.data = experiment, settings, data
         self.fitted = replace(experiment, model={**experiment.model, **self.model_sizes()})
-        self.per_epoch = len(self.training("cpu", Share()))
-        self.steps = experiment.num_steps(self.per_epoch)
-        self.evaluate_every = math.ceil(self.steps / experiment.evaluations)
+
+    @cached_property
+    def per_epoch(self) -> int:
+        """Batches in a pass over the data."""
+        return len(self.training("cpu", Share()))
+
+    @property
+    def steps(self) -> int:
+        """Batches that are trained on."""
+        return self.experiment.steps or max(1, round(self.experiment.epochs * self.per_epoch))
+
+    @property
+    def evaluate_every(self) -> int:
+        """Batches between evaluations."""
+        return math.ceil(self.steps / self.experiment.evaluations)
 
     def build(self) -> nn.Module:
         """The model as it begins."""

@@ -11,9 +11,9 @@ import logging
 import math
 import shlex
 import sys
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,20 +22,22 @@ import torch
 from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.loggers import CSVLogger, Logger
 from lightning.pytorch.utilities import rank_zero_only
-from torch import Tensor, nn
+from torch import nn
 
 from algebranets import algebra as algebras
 from algebranets.accounting import account
-from algebranets.data import Batches, Share
+from algebranets.data import Share
+from algebranets.train import budget
 from algebranets.train import plan as plans
-from algebranets.train.callbacks import Capture, Checkpoints, Journal, Prune, StepSeed, Stopped
+from algebranets.train.callbacks import Checkpoints, Journal, Prune, StepSeed, Stopped, capturing
 from algebranets.train.environment import environment
 from algebranets.train.experiment import Experiment
 from algebranets.train.folder import RunFolder, step_of
-from algebranets.train.hardware import Hardware, compile_model, make_trainer, quiet, synchronise
+from algebranets.train.hardware import Hardware, make_trainer, prepare, quiet
+from algebranets.train.loaders import Resumable, Whole
 from algebranets.train.plan import ImagePlan, TextPlan
-from algebranets.train.results import Result
-from algebranets.train.weights import load, publish
+from algebranets.train.results import METRICS, Result
+from algebranets.train.weights import publish
 
 log = logging.getLogger("algebranets")
 
@@ -59,41 +61,6 @@ class MetricsFile(Logger):
         """They are in ``config.json``."""
 
 
-class Resumable:
-    """Batches as Lightning takes them: from where training stands to its end."""
-
-    def __init__(self, batches: Batches, stop: int) -> None:
-        self.batches, self.position, self.stop = batches, 0, stop
-
-    def __iter__(self) -> Iterator[tuple[Tensor, ...]]:
-        for batch in self.batches.iterate(self.position, self.stop):
-            self.position += 1
-            yield batch
-
-    def __len__(self) -> int:
-        return self.stop
-
-    def state_dict(self) -> dict[str, int]:
-        """Where it stands; Lightning saves it."""
-        return {"position": self.position}
-
-    def load_state_dict(self, state: dict[str, int]) -> None:
-        self.position = state["position"]
-
-
-class Whole:
-    """All batches of one pass, each time anew."""
-
-    def __init__(self, batches: Batches) -> None:
-        self.batches = batches
-
-    def __iter__(self) -> Iterator[tuple[Tensor, ...]]:
-        return self.batches.iterate(0, len(self))
-
-    def __len__(self) -> int:
-        return len(self.batches)
-
-
 @quiet()
 def run(
     experiment: Experiment, path: Path, hardware: Hardware | None = None, callbacks: Iterable[Callback] = ()
@@ -102,10 +69,13 @@ def run(
 
     Raises `callbacks.Stopped` where SIGTERM or Ctrl-C asked for it, behind a checkpoint.
     """
+    begun = time.monotonic()
     hardware, folder = hardware or Hardware(), RunFolder(path)
     done = folder.finished()
     if done is not None and folder.holds(experiment):
         return done
+    if experiment.budget:  # which was found to hold so many steps, or will be
+        experiment = folder.experiment() if folder.holds(experiment) else budget.fit(experiment, hardware, begun)
     plan = plans.make(experiment, hardware.data)
     model = plan.build()
     pruner = plan.pruner(model)
@@ -113,9 +83,8 @@ def run(
         raise ValueError("pruning needs whole weights, which fsdp cuts in pieces: take --strategy ddp.")
     journal = Journal(plan, hardware.log_steps)
     checkpoints = Checkpoints(folder, plan, hardware.checkpoint_minutes, hardware.checkpoint_steps)
-    own: list[Callback] = [StepSeed(experiment.seed), journal, *([Prune(pruner)] if pruner else []), checkpoints]
-    if hardware.compile and hardware.on_gpu and isinstance(plan, ImagePlan):
-        own.insert(0, Capture())  # before a step's randomness begins
+    own = [*capturing(hardware), StepSeed(experiment.seed), journal]
+    own += [*([Prune(pruner)] if pruner else []), checkpoints]
     trainer = make_trainer(
         hardware,
         folder,
@@ -142,22 +111,7 @@ def resume(path: Path, hardware: Hardware | None = None, callbacks: Iterable[Cal
     """Go on with the run in this folder, on the hardware it had unless told otherwise."""
     folder = RunFolder(path)
     experiment = folder.experiment()
-    return run(experiment, path, hardware or _hardware(folder), callbacks)
-
-
-@quiet()
-def evaluate(path: Path, hardware: Hardware | None = None) -> dict[str, float]:
-    """A finished run's weights on its data, measured anew."""
-    folder = RunFolder(path)
-    experiment = folder.experiment()
-    model = load(path)
-    hardware = hardware or replace(_hardware(folder), devices=1, nodes=1, strategy="auto", loggers=())
-    plan = plans.make(experiment, hardware.data)
-    task = plan.task(model)
-    trainer = make_trainer(hardware, folder, model, plan.evaluate_every, 0.0, [], [])
-    device, share = trainer.strategy.root_device, Share(trainer.global_rank, trainer.world_size)
-    trainer.validate(task, Whole(plan.evaluation(device, share)), verbose=False)
-    return task.measured
+    return run(experiment, path, hardware or Hardware.of(folder), callbacks)
 
 
 def _fit(
@@ -180,12 +134,7 @@ def _fit(
         if isinstance(logger, CSVLogger):  # which begins its file anew
             for row in rows:
                 logger.log_metrics({key: value for key, value in row.items() if key != "step"}, int(row["step"]))
-    if trainer.world_size > 1 and not hardware.on_gpu:
-        synchronise(model)
-    if hardware.on_gpu and isinstance(plan, ImagePlan):
-        model.to(memory_format=torch.channels_last)  # as its images are
-    if hardware.compile:
-        compile_model(model, whole=isinstance(plan, ImagePlan) and hardware.strategy != "fsdp")
+    prepare(model, hardware, isinstance(plan, ImagePlan), trainer.world_size)
     device, share = trainer.strategy.root_device, Share(trainer.global_rank, trainer.world_size)
     task, evaluation = plan.task(model), Whole(plan.evaluation(device, share))
     evaluated = {row["step"] for row in rows if "loss" in row}
@@ -194,11 +143,6 @@ def _fit(
     if step < plan.steps:
         batches = Resumable(plan.training(device, share), plan.steps)
         trainer.fit(task, batches, evaluation, ckpt_path=newest, weights_only=True)
-
-
-def _hardware(folder: RunFolder) -> Hardware:
-    """What the run in this folder was started on last."""
-    return Hardware.from_dict(folder.environment().get("hardware", {}))
 
 
 def _finish(plan: ImagePlan | TextPlan, folder: RunFolder) -> Result:
@@ -222,7 +166,7 @@ def _finish(plan: ImagePlan | TextPlan, folder: RunFolder) -> Result:
         seed=experiment.seed,
         changes=dict(experiment.changes),
         metric=experiment.metric,
-        value=curve[-1][experiment.metric],
+        value=_judged(experiment, curve),
         parameters=cost.parameters,
         statistics=cost.statistics,
         multiplies=cost.multiplies,
@@ -236,6 +180,13 @@ def _finish(plan: ImagePlan | TextPlan, folder: RunFolder) -> Result:
     result.save(folder.result)
     log.info("done: %s %.4g", result.metric, result.value)
     return result
+
+
+def _judged(experiment: Experiment, curve: list[dict[str, float]]) -> float:
+    """The best value in the share of training that counts."""
+    since = (1 - experiment.judged_over) * curve[-1]["step"]
+    best = max if METRICS[experiment.metric] else min
+    return best(row[experiment.metric] for row in curve if row["step"] >= since)
 
 
 def _curve(rows: Iterable[dict[str, float]]) -> list[dict[str, float]]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from typing import Any
+from typing import Any, ClassVar
 
 import lightning.pytorch as pl
 import torch
@@ -29,10 +29,14 @@ from torchmetrics.classification import MulticlassAccuracy
 from algebranets.data import IGNORED
 from algebranets.train import optimisation
 from algebranets.train.experiment import Optimizer, Schedule
+from algebranets.train.hardware import shapes
 
 
 class Task(pl.LightningModule):
     """A model, its loss, its optimiser over ``steps`` steps; `measured` is what the last evaluation gave."""
+
+    #: What there is so many of in a batch.
+    examples: ClassVar[str]
 
     def __init__(
         self, model: nn.Module, optimizer: Optimizer, schedule: Schedule | None, steps: int, label_smoothing: float
@@ -48,6 +52,18 @@ class Task(pl.LightningModule):
     @abstractmethod
     def training_step(self, batch: tuple[Tensor, ...], batch_idx: int) -> Tensor:
         """The loss of a batch."""
+
+    @abstractmethod
+    def num_examples(self, batch: tuple[Tensor, ...]) -> int:
+        """How many `examples` there are in it."""
+
+    @abstractmethod
+    def steady_inputs(self, batch: tuple[Tensor, ...]) -> tuple[Any, ...] | None:
+        """What the model is called with for this batch; None while later ones may differ from it in their shapes."""
+
+    def training_metrics(self, loss: float) -> dict[str, float]:
+        """What is written down of a step, what people look at last."""
+        return {"train_loss": loss}
 
     def configure_optimizers(self) -> Any:
         optimizer = optimisation.make(self.model, self.optimizer_settings, self._undecayed)
@@ -82,6 +98,8 @@ class Task(pl.LightningModule):
 class Classification(Task):
     """Images to classes, by cross-entropy; accuracies are in percent."""
 
+    examples = "images"
+
     def __init__(
         self,
         model: nn.Module,
@@ -107,6 +125,12 @@ class Classification(Task):
         images, labels = batch
         return F.cross_entropy(self(images), labels, label_smoothing=self.label_smoothing)
 
+    def num_examples(self, batch: tuple[Tensor, ...]) -> int:
+        return len(batch[0])
+
+    def steady_inputs(self, batch: tuple[Tensor, ...]) -> tuple[Any, ...]:
+        return (batch[0],)
+
     def on_validation_epoch_start(self) -> None:
         super().on_validation_epoch_start()
         for accuracy in self.accuracies.values():
@@ -130,6 +154,8 @@ class Language(Task):
     ``window`` is how far back a Transformer-XL looks in evaluation, where it is not the model's own.
     """
 
+    examples = "characters"
+
     def __init__(
         self,
         model: nn.Module,
@@ -142,6 +168,7 @@ class Language(Task):
         super().__init__(model, optimizer, schedule, steps, label_smoothing)
         self.evaluation_options = {"window": window} if window else {}
         self.state: Any = None
+        self._is_steady = False  # the state is as large as it gets
 
     def forward(
         self, tokens: Int[Tensor, "batch time"], state: Any = None, **options: Any
@@ -158,8 +185,20 @@ class Language(Task):
 
     def training_step(self, batch: tuple[Tensor, ...], batch_idx: int) -> Tensor:
         tokens, targets, fresh = batch
-        logits, self.state = self(tokens, None if fresh else self.state)
+        before = None if fresh else self.state
+        logits, self.state = self(tokens, before)
+        self._is_steady = shapes(before) == shapes(self.state)
         return F.cross_entropy(logits.flatten(0, 1), targets.flatten(), label_smoothing=self.label_smoothing)
+
+    def num_examples(self, batch: tuple[Tensor, ...]) -> int:
+        return batch[0].numel()
+
+    def steady_inputs(self, batch: tuple[Tensor, ...]) -> tuple[Any, ...] | None:
+        tokens, _, fresh = batch
+        return (tokens, self.state) if self._is_steady and not fresh else None
+
+    def training_metrics(self, loss: float) -> dict[str, float]:
+        return {**super().training_metrics(loss), "train_bpc": loss / math.log(2)}
 
     def on_validation_epoch_start(self) -> None:
         super().on_validation_epoch_start()

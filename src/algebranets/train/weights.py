@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -32,19 +33,40 @@ def load(path: Path | str) -> nn.Module:
     >>> torch.equal(load(file).head.weight, model.head.weight)
     True
     """
+    file, described = describe(path)
+    try:
+        algebra = Algebra.from_table(described["algebra"])
+        model = models.create(described["model"], algebra=algebra, **described["options"])
+        load_model(model, file)
+    except (ValueError, KeyError, TypeError, RuntimeError) as error:
+        raise _foreign(file, error) from None
+    return model.eval()
+
+
+def describe(path: Path | str) -> tuple[Path, dict[str, Any]]:
+    """The file of the weights that `load` would read, and what it says of its model: what `publish` wrote."""
     path = Path(path)
     file = path / "weights.safetensors" if path.is_dir() else path
     if not file.exists():
-        hint = f"its run is not done; go on by `algebranets train --resume {path}`." if path.is_dir() else "give a run."
-        raise ValueError(f"{file} does not exist: {hint}")
+        if not path.is_dir():
+            raise ValueError(f"{path} does not exist: give a finished run's folder, or its weights.safetensors.")
+        if not (path / "config.json").exists():
+            raise ValueError(f"{path} is no run's folder: it has neither weights.safetensors nor config.json.")
+        raise ValueError(f"{path} is not finished: go on with it by `algebranets train --resume {path}`.")
     try:
         with safe_open(file, "pt") as opened:
             described = json.loads((opened.metadata() or {})["algebranets"])
-    except (SafetensorError, KeyError) as error:
-        raise ValueError(
-            f"{file} is no file of algebranets' weights ({error!r}): it must be as `algebranets train` wrote it."
-        ) from None
-    algebra = Algebra.from_table(described["algebra"])
-    model = models.create(described["model"], algebra=algebra, **described["options"])
-    load_model(model, file)
-    return model.eval()
+    except (SafetensorError, ValueError, KeyError) as error:
+        raise _foreign(file, error) from None
+    if not isinstance(described, dict):
+        raise _foreign(file, TypeError(f"its description is {described!r}"))
+    return file, described
+
+
+def _foreign(file: Path, error: Exception) -> ValueError:
+    """The error that says why these are no weights of ours; torch takes a line a tensor for it, here it is one."""
+    reason = f"there is no {error} in it" if isinstance(error, KeyError) else str(error)
+    return ValueError(
+        f"{file} is no file of algebranets' weights, or damaged: it must be as `algebranets train` wrote it "
+        f"({textwrap.shorten(reason, 200, placeholder=' ...')})."
+    )

@@ -1,0 +1,118 @@
+"""Runs that are given a time: how many steps they take, and that these stay what they are."""
+
+import math
+from dataclasses import replace
+
+import lightning.pytorch as pl
+import pytest
+
+from algebranets import recipes, train
+from algebranets.train import Hardware, RunFolder, budget, running
+from algebranets.train.callbacks import Checkpoints
+
+HARDWARE = Hardware(accelerator="cpu", log_steps=1)
+TINY = {
+    "model.hidden_size": 16, "data.batch_size": 4, "data.length": 16,
+    "data.eval_batch_size": 512, "data.eval_length": 16,
+}  # fmt: skip
+
+
+def within(seconds, **settings):
+    return recipes.create("char-lm", "M2R", settings={**TINY, "budget": seconds, **settings})
+
+
+def timed(monkeypatch, step, evaluation, spent):
+    monkeypatch.setattr(budget, "_tried", lambda *_: (step, evaluation, spent))
+
+
+def test_steps_and_evaluations_take_what_is_left(monkeypatch):
+    timed(monkeypatch, step=0.1, evaluation=2.0, spent=40.0)
+    fitted = budget.fit(within(1500.0, evaluations=12), HARDWARE, 0.0)
+    assert fitted.evaluations == 12
+    assert fitted.steps * 0.1 + 12 * 2.0 == pytest.approx(budget.USED * 1460, abs=0.1)
+
+
+def test_evaluations_do_not_eat_up_the_budget(monkeypatch):
+    timed(monkeypatch, step=0.1, evaluation=30.0, spent=0.0)
+    fitted = budget.fit(within(600.0, evaluations=100), HARDWARE, 0.0)
+    assert 1 <= fitted.evaluations * 30 <= budget.EVALUATING * 600
+    assert fitted.steps * 0.1 > 0.7 * 600
+
+
+def test_a_budget_without_room_for_a_step_is_refused(monkeypatch):
+    timed(monkeypatch, step=2.0, evaluation=30.0, spent=9.0)
+    with pytest.raises(ValueError, match=r"a budget of 10 s must hold a step at least: one takes 2 s, .* Give more"):
+        budget.fit(within(10.0), HARDWARE, 0.0)
+
+
+def test_a_run_measures_its_budget_once_and_keeps_its_steps(tmp_path, monkeypatch):
+    """The steps are found by real steps; a stopped run goes on with them, a finished one is known by its budget."""
+    monkeypatch.setattr(budget, "TIMED", 3)
+    tried, fit = [], budget.fit
+    monkeypatch.setattr(running.budget, "fit", lambda *a: tried.append(a) or replace(fit(*a), steps=6, evaluations=2))
+    stop = StopAt(3)
+    with pytest.raises(train.Stopped):
+        train.run(within(60.0), tmp_path / "run", HARDWARE, [stop])
+    assert RunFolder(tmp_path / "run").experiment().steps == 6
+    result = train.run(within(60.0), tmp_path / "run", HARDWARE)
+    assert (result.steps, len(result.curve), result.changes["budget"]) == (6, 2, 60.0)
+    assert train.run(within(60.0), tmp_path / "run", HARDWARE).seconds == result.seconds
+    assert len(tried) == 1
+    with pytest.raises(ValueError, match="holds another experiment"):
+        train.run(within(61.0), tmp_path / "run", HARDWARE)
+
+
+def test_the_trial_ends_when_its_share_of_the_budget_is_over(monkeypatch):
+    """Steps are real ones, and few where they take long; evaluations are counted in batches that were not tried."""
+    seen = []
+    monkeypatch.setattr(budget, "TRYING", 0.0)
+    begin = budget.Resumable.__init__
+    monkeypatch.setattr(budget.Resumable, "__init__", lambda self, *a: seen.append(self) or begin(self, *a))
+    step, evaluation, spent = budget._tried(within(60.0), HARDWARE, 0.0)
+    assert seen[0].position == budget.WARM + 1
+    assert 0 < step < spent
+    assert 0 < evaluation < spent
+
+
+@pytest.mark.parametrize(
+    ("settings", "lengths"),
+    [
+        ({"budget": 60.0}, (0, 60.0)),
+        ({"steps": 5}, (5, 0)),
+        ({"budget": 60.0, "steps": 5}, (5, 60.0)),
+        ({}, (2000, 0)),
+    ],
+)
+def test_one_length_of_training_decides(settings, lengths):
+    experiment = recipes.create("char-lm", settings=settings)
+    assert (experiment.steps, experiment.budget) == lengths
+
+
+def test_the_best_of_the_last_share_of_training_counts():
+    values = [1.5, 1.2, 1.4, 1.3, 1.6]
+    curve = [{"step": 20.0 * n, "bpc": value} for n, value in enumerate(values, 1)]
+    for share, value in ((0.0, 1.6), (0.2, 1.3), (0.6, 1.2), (1.0, 1.2)):
+        assert running._judged(recipes.create("gru", settings={"judged_over": share}), curve) == value
+    assert recipes.create("gru").judged_over == 0.05  # Section 4.4
+
+
+def test_rows_of_text_hold_bits_per_character_and_the_speed(tmp_path):
+    settings = {**TINY, "steps": 3, "evaluations": 1}
+    train.run(recipes.create("char-lm", "C", settings=settings), tmp_path, HARDWARE)
+    *steps, last = RunFolder(tmp_path).rows()
+    for row in steps:
+        assert row["train_bpc"] == pytest.approx(row["train_loss"] / math.log(2))
+        assert row["characters_per_second"] > 0
+    assert last["bpc"] == pytest.approx(last["loss"] / math.log(2))
+
+
+class StopAt(pl.Callback):
+    """As if SIGTERM had come at this step."""
+
+    def __init__(self, step):
+        self.step = step
+
+    def on_train_batch_end(self, trainer, *_):
+        if trainer.global_step == self.step:
+            checkpoints = next(c for c in trainer.callbacks if isinstance(c, Checkpoints))
+            checkpoints.asked = "SIGTERM"
