@@ -21,8 +21,8 @@ def within(seconds, **settings):
     return recipes.create("char-lm", "M2R", settings={**TINY, "budget": seconds, **settings})
 
 
-def timed(monkeypatch, step, evaluation, spent):
-    monkeypatch.setattr(budget, "_tried", lambda *_: (step, evaluation, spent))
+def timed(monkeypatch, step, evaluation, spent, save=0.0):
+    monkeypatch.setattr(budget, "_tried", lambda *_: (step, evaluation, save, spent))
 
 
 def test_steps_and_evaluations_take_what_is_left(monkeypatch):
@@ -30,6 +30,13 @@ def test_steps_and_evaluations_take_what_is_left(monkeypatch):
     fitted = budget.fit(within(1500.0, evaluations=12), HARDWARE, 0.0)
     assert fitted.evaluations == 12
     assert fitted.steps * 0.1 + 12 * 2.0 == pytest.approx(budget.USED * 1460, abs=0.1)
+
+
+def test_checkpoints_take_time_too(monkeypatch):
+    """One before each evaluation, and one every five minutes."""
+    timed(monkeypatch, step=0.1, evaluation=2.0, spent=0.0, save=1.0)
+    fitted = budget.fit(within(1500.0, evaluations=10), HARDWARE, 0.0)
+    assert fitted.steps * 0.1 + 10 * 3.0 + 5 * 1.0 == pytest.approx(budget.USED * 1500, abs=0.1)
 
 
 def test_evaluations_do_not_eat_up_the_budget(monkeypatch):
@@ -68,10 +75,9 @@ def test_the_trial_ends_when_its_share_of_the_budget_is_over(monkeypatch):
     monkeypatch.setattr(budget, "TRYING", 0.0)
     begin = budget.Resumable.__init__
     monkeypatch.setattr(budget.Resumable, "__init__", lambda self, *a: seen.append(self) or begin(self, *a))
-    step, evaluation, spent = budget._tried(within(60.0), HARDWARE, 0.0)
+    *seconds, spent = budget._tried(within(60.0), HARDWARE, 0.0)
     assert seen[0].position == budget.WARM + 1
-    assert 0 < step < spent
-    assert 0 < evaluation < spent
+    assert all(0 < part < spent for part in seconds)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import algebranets as an
-from algebranets import M2R, M4R, C, H, R
+from algebranets import CROSS, M2R, M4R, C, H, R
 from algebranets.algebra import CATALOGUE
 from algebranets.nn import whitening
 from algebranets.nn.whitening import cholesky, divided
@@ -130,7 +130,7 @@ def assert_compiled_alike(algebra, training=True, backend="aot_eager", device="c
 
 
 @pytest.mark.parametrize("training", [True, False])
-@pytest.mark.parametrize("algebra", [R, C, H, M2R, M4R], ids=str)
+@pytest.mark.parametrize("algebra", [R, C, CROSS, H, M2R], ids=str)
 def test_a_compiler_is_given_the_same_function(algebra, training):
     """Written otherwise, and with gradients of its own: see `_Products` and `_Affine`."""
     assert_compiled_alike(algebra, training)
@@ -160,7 +160,7 @@ def test_torch_func_sees_through_whitening():
 
 #: batch, components, tuples, height, width.
 over_sums = pytest.mark.parametrize(
-    "shape", [(3, 4, 8, 5, 5), (70, 2, 16, 9, 8), (2, 3, 40, 3, 1), (300, 4, 1, 1, 1), (1, 1, 5, 2, 2), (0, 4, 8, 5, 5)]
+    "shape", [(3, 4, 8, 5, 5), (70, 2, 4, 9, 8), (2, 3, 40, 3, 1), (300, 4, 1, 1, 1), (1, 1, 5, 2, 2), (0, 4, 8, 5, 5)]
 )
 
 
@@ -253,11 +253,12 @@ def test_no_input_breaks_it(algebra, feed):
     assert_unbroken(layer, layer, feed(algebra))
 
 
-@over_nasty
-def test_no_input_breaks_it_compiled(feed):
+def test_no_input_breaks_it_compiled():
+    """One test for all inputs: what is compiled for one serves the others of its shape."""
     torch._dynamo.reset()
-    layer = an.nn.Whitening2d(2 * H.dim, algebra=H)
-    assert_unbroken(layer, torch.compile(layer, fullgraph=True, backend="aot_eager"), feed(H))
+    for feed in NASTY.values():
+        layer = an.nn.Whitening2d(2 * H.dim, algebra=H)
+        assert_unbroken(layer, torch.compile(layer, fullgraph=True, backend="aot_eager"), feed(H))
 
 
 def assert_unbroken(layer, run, x):

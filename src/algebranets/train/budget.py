@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -27,14 +28,16 @@ WARM, TIMED = 8, 40
 EVALUATED = 16
 #: The share of a budget that timing steps, and all evaluations of a run, may take.
 TRYING, EVALUATING = 0.05, 0.2
-#: The share of what is left that is planned with: checkpoints, and starting anew, take the rest.
-USED = 0.97
+#: The share of what is left that is planned with: starting anew takes the rest.
+USED = 0.96
 
 
 def fit(experiment: Experiment, hardware: Hardware, begun: float) -> Experiment:
     """With the steps that fit into its budget, which counts from ``begun``, and no more evaluations than suit it."""
-    step, evaluation, spent = _tried(experiment, hardware, begun)
-    left = USED * (experiment.budget - spent)
+    step, evaluation, save, spent = _tried(experiment, hardware, begun)
+    gc.collect()  # what was tried is gone: recorded graphs must not be freed while others are being recorded
+    left = USED * (experiment.budget - spent) - save * experiment.budget / (60 * hardware.checkpoint_minutes)
+    evaluation += save  # each is made behind a checkpoint
     evaluations = max(1, min(experiment.evaluations, int(EVALUATING * left / evaluation)))
     steps = int((left - evaluations * evaluation) / step)
     if steps < 1:
@@ -74,8 +77,8 @@ class Stopwatch(Callback):
         self.evaluation = (_now(trainer) - self.begun) * self.eval_batches / timed
 
 
-def _tried(experiment: Experiment, hardware: Hardware, begun: float) -> tuple[float, float, float]:
-    """The seconds of a step, of an evaluation, and since ``begun``: by the first process's clock."""
+def _tried(experiment: Experiment, hardware: Hardware, begun: float) -> tuple[float, float, float, float]:
+    """The seconds of a step, of an evaluation, of a checkpoint and since ``begun``: by the first process's clock."""
     plan = plans.make(replace(experiment, budget=0.0, steps=WARM + TIMED, evaluations=1), hardware.data)
     model = plan.build()
     with TemporaryDirectory() as folder:
@@ -88,7 +91,10 @@ def _tried(experiment: Experiment, hardware: Hardware, begun: float) -> tuple[fl
         device, share = trainer.strategy.root_device, Share(trainer.global_rank, trainer.world_size)
         batches = Resumable(plan.training(device, share), plan.steps)
         trainer.fit(plan.task(model), batches, Whole(plan.evaluation(device, share), EVALUATED))
-    return trainer.strategy.broadcast((watch.step, watch.evaluation, time.monotonic() - begun))
+        trained = time.monotonic()
+        trainer.save_checkpoint(Path(folder) / "tried.ckpt")
+    now = time.monotonic()
+    return trainer.strategy.broadcast((watch.step, watch.evaluation, now - trained, now - begun))
 
 
 def _now(trainer: pl.Trainer) -> float:
