@@ -39,6 +39,13 @@ def test_checkpoints_take_time_too(monkeypatch):
     assert fitted.steps * 0.1 + 10 * 3.0 + 5 * 1.0 == pytest.approx(budget.USED * 1500, abs=0.1)
 
 
+def test_a_checkpoint_behind_every_step_is_counted_as_such(monkeypatch):
+    timed(monkeypatch, step=0.1, evaluation=2.0, spent=0.0, save=0.01)
+    hardware = replace(HARDWARE, checkpoint_minutes=0.0)
+    fitted = budget.fit(within(100.0, evaluations=1), hardware, 0.0)
+    assert fitted.steps * 0.1 == pytest.approx(budget.USED * 100 - 1000 * 0.01 - 2.01, abs=0.1)
+
+
 def test_evaluations_do_not_eat_up_the_budget(monkeypatch):
     timed(monkeypatch, step=0.1, evaluation=30.0, spent=0.0)
     fitted = budget.fit(within(600.0, evaluations=100), HARDWARE, 0.0)

@@ -62,9 +62,11 @@ def read_duration(text: str) -> float:
     """
     number = r"(\d+(?:\.\d+)?)"
     found = re.fullmatch(rf"(?:{number}h)?(?:{number}m)?(?:{number}s)?", text)
-    if found is None or not text:
-        raise typer.BadParameter(f"a time must be as in 25m, 1h30m or 90s; got {text!r}.")
-    return sum(float(part or 0) * size for part, size in zip(found.groups(), (3600, 60, 1), strict=True))
+    parts = found.groups("0") if found else ()
+    seconds = sum(float(part) * size for part, size in zip(parts, (3600, 60, 1), strict=False))
+    if not seconds:
+        raise typer.BadParameter(f"a time must be as in 25m, 1h30m or 90s, and more than none; got {text!r}.")
+    return seconds
 
 
 def split_names(text: str) -> list[str]:

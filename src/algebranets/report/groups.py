@@ -134,20 +134,22 @@ class Study:
 
         And `lengths`, if the usual one is there.
         """
-        changed = [group for group in self.groups if set(self.changed(group)) - KEPT]
-        return tuple(group for group in changed if group not in self.rows or self.baseline(group)) + tuple(
-            group for group in self.lengths if self.baseline(group)
-        )
+        variants = [group for group in self._variants if group not in self.rows or self.baseline(group)]
+        return (*variants, *(group for group in self.lengths if self.baseline(group)))
+
+    @cached_property
+    def _variants(self) -> list[Group]:
+        """Rows with a change of more than size and length."""
+        return [group for group in self.groups if set(self.changed(group)) - KEPT]
 
     @cached_property
     def lengths(self) -> tuple[Group, ...]:
         """Rows that were trained for longer or shorter, for no other variant's sake."""
-        changed = [group for group in self.groups if set(self.changed(group)) - KEPT]
-        compared = [self.baseline(group) for group in changed]
+        compared = [self.baseline(group) for group in self._variants]
         return tuple(
             group
             for group in self.groups
-            if group not in (*self.rows, *changed) and not any(group is other for other in compared)
+            if group not in (*self.rows, *self._variants) and not any(group is other for other in compared)
         )
 
     def changed(self, group: Group) -> dict[str, Any]:

@@ -36,7 +36,8 @@ def fit(experiment: Experiment, hardware: Hardware, begun: float) -> Experiment:
     """With the steps that fit into its budget, which counts from ``begun``, and no more evaluations than suit it."""
     step, evaluation, save, spent = _tried(experiment, hardware, begun)
     gc.collect()  # what was tried is gone: recorded graphs must not be freed while others are being recorded
-    left = USED * (experiment.budget - spent) - save * experiment.budget / (60 * hardware.checkpoint_minutes)
+    saves = experiment.budget / max(60 * hardware.checkpoint_minutes, step)
+    left = USED * (experiment.budget - spent) - saves * save
     evaluation += save  # each is made behind a checkpoint
     evaluations = max(1, min(experiment.evaluations, int(EVALUATING * left / evaluation)))
     steps = int((left - evaluations * evaluation) / step)
