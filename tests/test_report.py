@@ -134,6 +134,28 @@ def test_without_printed_rows_the_real_network_is_the_measure():
     assert [cell.text for cell in sheet.rows[0]][2] == numbers.NONE
 
 
+def test_a_real_network_as_good_lies_between_two_that_were_trained():
+    """By logarithms of their costs: halfway from 2 M to 8 M parameters is 4 M. A larger one that is worse is passed."""
+    reals = [result(value, width=width) for value, width in ((90.0, 0.5), (89.0, 1.0), (94.0, 2.0))]
+    runs = [result(92.0, "M2R", width=2.0), result(89.5, "C"), result(95.0, "H"), result(94.0, "C", width=2.0)]
+    study = one([*reals, *runs])
+    assert [group.first.width for group in study.real_sizes] == [0.5, 2.0]
+    sheet = cells(next(sheet for sheet in tables.sheets(study) if sheet.title == "At equal quality"))
+    assert list(sheet) == ["C x2", "M2R x2"]  # neither the one that is worse than all, nor the one that is better
+    (equal,) = (row for row in tables.equal_quality_sheet(study).rows if row[0].text == "M2R x2")
+    assert [cell.text for cell in equal[1:]] == ["92.00", "2.00 M", "4.00 M", "50 %", "1.00 G", "500 M", "200 %"]
+    assert sheet["C x2"]["real"] == "1.00 G"
+
+
+def test_fewer_bits_are_as_good_too_and_one_real_size_tells_nothing():
+    bits = {"recipe": "gru", "metric": "bpc"}
+    small, large, ours = result(1.3, width=0.5, **bits), result(1.1, width=2.0, **bits), result(1.2, "C", **bits)
+    study = one([small, large, ours])
+    assert study.as_good(study.groups[-1]) == pytest.approx((4e6, 5e8))
+    assert not tables.equal_quality_sheet(one([small, ours])).rows
+    assert "At equal quality" not in [sheet.title for sheet in tables.sheets(one([small, ours]))]
+
+
 def test_ablations_stand_beside_the_same_network_and_the_papers_claim():
     study = one(cifar_results())
     sheet = cells(tables.ablations_sheet(study))

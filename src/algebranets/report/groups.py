@@ -7,8 +7,9 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from statistics import fmean, stdev
-from typing import Any
+from typing import Any, NamedTuple
 
 from algebranets.algebra import CATALOGUE, R
 from algebranets.report.published import ROW_SETTINGS, SIZES, Printed, printed
@@ -90,6 +91,13 @@ class Group:
         return all(spread is not None and abs(difference) > 2 * spread for spread in spreads)
 
 
+class Cost(NamedTuple):
+    """What a network has, and what an image or a token takes."""
+
+    parameters: float
+    multiplies: float
+
+
 @dataclass(frozen=True)
 class Study:
     """All rows of one recipe."""
@@ -152,6 +160,29 @@ class Study:
             if group not in (*self.rows, *self._variants) and not any(group is other for other in compared)
         )
 
+    @property
+    def real_sizes(self) -> list[Group]:
+        """The real networks, smallest first, each better than those before it."""
+        found: list[Group] = []
+        for group in sorted(self.finished, key=lambda group: group.first.parameters):
+            is_plain = group.is_real and not set(self.changed(group)) - SIZES
+            if is_plain and (not found or self.better(group.mean - found[-1].mean)):
+                found.append(group)
+        return found
+
+    def as_good(self, group: Group) -> Cost | None:
+        """What a real network costs that is as good, on a line of logarithms between two that were trained.
+
+        None if it would be smaller or larger than all of them.
+        """
+        for smaller, larger in pairwise(self.real_sizes):
+            along = (group.mean - smaller.mean) / (larger.mean - smaller.mean)
+            if 0 <= along <= 1:
+                a, b = smaller.first, larger.first
+                parameters, multiplies = (a.parameters, b.parameters), (a.multiplies, b.multiplies)
+                return Cost(_between(*parameters, along), _between(*multiplies, along))
+        return None
+
     def changed(self, group: Group) -> dict[str, Any]:
         """What sets the row apart from the others, algebra and width aside."""
         return {key: value for key, value in group.changes.items() if key not in self.shared}
@@ -204,6 +235,15 @@ def studies(results: Iterable[Result]) -> list[Study]:
             raise ValueError(f"the results of {recipe} must share one metric; report those of another apart.")
         found.append(Study(tuple(groups)))
     return found
+
+
+def _between(a: float, b: float, along: float) -> float:
+    """From a to b by their logarithms.
+
+    >>> _between(1, 100, 0.5)
+    10.0
+    """
+    return a ** (1 - along) * b**along
 
 
 def _check_seeds(runs: list[Result]) -> None:

@@ -46,9 +46,10 @@ def _bold(cell: Cell) -> str:
 
 
 def sheets(study: Study) -> list[Sheet]:
-    """The study's tables: its rows, and its ablations if there are any."""
+    """The study's tables: its rows, what real networks as good would cost, and ablations, if there are any."""
     found = [rows_sheet(study)] if study.rows else []
-    return found + ([ablations_sheet(study)] if study.ablations else [])
+    equal = equal_quality_sheet(study)
+    return [*found, *([equal] if equal.rows else []), *([ablations_sheet(study)] if study.ablations else [])]
 
 
 def rows_sheet(study: Study) -> Sheet:
@@ -114,6 +115,29 @@ def real_like(study: Study, group: Group) -> Group | None:
         if alike and other.is_real and not group.is_real:
             return other
     return None
+
+
+def equal_quality_sheet(study: Study) -> Sheet:
+    """Each network beside a real one that is as good, as far as real ones of several sizes tell."""
+    rows = []
+    for group in study.finished:
+        real = None if group.is_real else study.as_good(group)
+        if real:
+            ours = group.first
+            rows.append((
+                Cell(study.name(group)),
+                Cell(quality(group.mean, study.metric)),
+                Cell(amount(ours.parameters)),
+                Cell(amount(real.parameters)),
+                Cell(share(ours.parameters, real.parameters)),
+                Cell(amount(ours.multiplies)),
+                Cell(amount(real.multiplies)),
+                Cell(share(ours.multiplies, real.multiplies)),
+            ))  # fmt: skip
+    headings = ("network", study.metric, "parameters", "real", "of it", "multiply-adds", "real", "of it")
+    sizes = ", ".join(study.name(group) for group in study.real_sizes)
+    note = f"Real: a real network that would be as good, between those that were trained ({sizes})."
+    return Sheet("At equal quality", headings, tuple(rows), (note,))
 
 
 def ablations_sheet(study: Study) -> Sheet:
