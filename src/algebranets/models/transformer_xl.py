@@ -48,7 +48,8 @@ class TransformerXLLayer(nn.Module):
         super().__init__()
         self.norm_first = norm_first
         self.attention = RelativeAttention(d_model, num_heads, algebra=algebra, lowering=lowering, **attention)
-        self.norm1, self.norm2 = AddNorm(d_model), AddNorm(d_model)
+        self.norm1 = nn.LayerNorm(d_model) if norm_first else AddNorm(d_model)
+        self.norm2 = AddNorm(d_model)
         self.linear1 = Linear(d_model, ff_size, algebra=algebra, lowering=lowering)
         self.linear2 = Linear(ff_size, d_model, algebra=algebra, lowering=lowering)
         self.dropout = nn.Dropout(dropout)
@@ -62,10 +63,12 @@ class TransformerXLLayer(nn.Module):
         memory: Float[Tensor, "batch past embed"] | KeyValueCache,
     ) -> Float[Tensor, "batch time embed"]:
         if not self.norm_first:
-            x = self.norm1(x, self.dropout(self.attention(x, positions, u, v, memory)))
-            return self.norm2(x, self._feed_forward(x))
-        x = x + self.dropout(self.attention(self.norm1(x), positions, u, v, self._normalised(memory)))
-        return x + self._feed_forward(self.norm2(x))
+            _, x = self.norm1(x, self.dropout(self.attention(x, positions, u, v, memory)))
+            _, x = self.norm2(x, self._feed_forward(x))
+            return x
+        attended = self.dropout(self.attention(self.norm1(x), positions, u, v, self._normalised(memory)))
+        x, normalised = self.norm2(x, attended)
+        return x + self._feed_forward(normalised)
 
     def _feed_forward(self, x: Float[Tensor, "batch time embed"]) -> Float[Tensor, "batch time embed"]:
         return self.dropout(self.linear2(self.dropout(self.linear1(x, activation="relu"))))

@@ -18,42 +18,43 @@ def applies(x: Tensor) -> bool:
 
 
 class AddNorm(nn.LayerNorm):
-    """`torch.nn.LayerNorm`, also of a sum: what stands behind a residual connection.
+    """A residual addition, and `torch.nn.LayerNorm` of the sum: gives both.
 
     >>> import torch
     >>> norm, x, y = AddNorm(6), torch.randn(2, 6), torch.randn(2, 6)
-    >>> torch.equal(norm(x, y), torch.nn.functional.layer_norm(x + y, (6,)))
-    True
+    >>> total, normalised = norm(x, y)
+    >>> torch.equal(total, x + y), torch.equal(normalised, torch.nn.functional.layer_norm(x + y, (6,)))
+    (True, True)
     """
 
     def __init__(self, num_features: int) -> None:
         super().__init__(num_features)
 
-    def forward(
-        self, x: Float[Tensor, "*batch feat"], y: Float[Tensor, "*batch feat"] | None = None
-    ) -> Float[Tensor, "*batch feat"]:
-        if y is None:
-            return super().forward(x)
+    def forward(  # type: ignore[override]
+        self, x: Float[Tensor, "*batch feat"], y: Float[Tensor, "*batch feat"]
+    ) -> tuple[Float[Tensor, "*batch feat"], Float[Tensor, "*batch feat"]]:
         if applies(x) and x.dtype == y.dtype:
             return add_norm(x, y, self.weight, self.bias, self.eps)
-        return super().forward(x + y)
+        total = x + y
+        return total, super().forward(total)
 
 
 @torch.library.custom_op(
     "algebranets::add_norm",
     mutates_args=(),
-    schema="(Tensor x, Tensor y, Tensor weight, Tensor bias, float eps) -> Tensor",
+    schema="(Tensor x, Tensor y, Tensor weight, Tensor bias, float eps) -> (Tensor, Tensor)",
 )
-def add_norm(x: Tensor, y: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
-    """The layer norm of ``x + y``."""
+def add_norm(x: Tensor, y: Tensor, weight: Tensor, bias: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+    """``x + y`` and its layer norm."""
     from algebranets.nn.jit import attention  # needs triton
 
     return attention.add_norm(x, y, weight, bias, eps)
 
 
 @add_norm.register_fake
-def _(x: Tensor, _y: Tensor, _weight: Tensor, _bias: Tensor, _eps: float) -> Tensor:
-    return torch.empty_like(x, memory_format=torch.contiguous_format)
+def _(x: Tensor, _y: Tensor, _weight: Tensor, _bias: Tensor, _eps: float) -> tuple[Tensor, Tensor]:
+    total = torch.empty_like(x, memory_format=torch.contiguous_format)
+    return total, torch.empty_like(total)
 
 
 @torch.library.custom_op(

@@ -140,22 +140,22 @@ def add_norm(
     weight: Float[Tensor, " feat"],
     bias: Float[Tensor, " feat"],
     eps: float,
-) -> Float[Tensor, "*batch feat"]:
-    """The layer norm of ``x + y``; one launch."""
+) -> tuple[Float[Tensor, "*batch feat"], Float[Tensor, "*batch feat"]]:
+    """``x + y`` and its layer norm; one launch."""
     features = x.shape[-1]
-    out = torch.empty_like(x, memory_format=torch.contiguous_format)
+    total, out = (torch.empty_like(x, memory_format=torch.contiguous_format) for _ in range(2))
     width = next_power_of_2(features)
     if rows := x.numel() // features:
         with torch.cuda.device_of(x):
             add_norm_kernel[rows,](
-                x.contiguous(), y.contiguous(), weight, bias, out, features, eps, width, _NAMES[_precision(x)],
+                x.contiguous(), y.contiguous(), weight, bias, total, out, features, eps, width, _NAMES[_precision(x)],
                 num_warps=min(max(width // 256, 1), 16),
             )  # fmt: skip
-    return out
+    return total, out
 
 
 @triton.jit
-def add_norm_kernel(x, y, weight, bias, out, features, eps, width: tl.constexpr, precision: tl.constexpr):
+def add_norm_kernel(x, y, weight, bias, total, out, features, eps, width: tl.constexpr, precision: tl.constexpr):
     """A program: one row."""
     i = tl.arange(0, width)
     is_feature = i < features
@@ -164,6 +164,7 @@ def add_norm_kernel(x, y, weight, bias, out, features, eps, width: tl.constexpr,
     offset = tl.load(bias + i, mask=is_feature, other=0).to(precision)
     t = tl.load(x + row + i, mask=is_feature, other=0).to(precision)
     t += tl.load(y + row + i, mask=is_feature, other=0).to(precision)
+    tl.store(total + row + i, t.to(total.dtype.element_ty), mask=is_feature)
     t = tl.where(is_feature, t - tl.sum(t, 0) / features, 0)
     t *= 1 / tl.sqrt(tl.sum(t * t, 0) / features + eps)
     tl.store(out + row + i, (t * scale + offset).to(out.dtype.element_ty), mask=is_feature)
