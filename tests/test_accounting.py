@@ -50,11 +50,11 @@ def test_a_models_account_is_what_torchs_counter_sees_of_the_reference(name, alg
 
 def test_torchs_counter_sees_attention_over_a_window():
     """Three products forward, of keys, distances and values; eight backward, two of which make the scores again."""
-    q, k = (torch.empty(2, 3, time, 16, device="meta", requires_grad=True) for time in (10, 14))
-    r = torch.empty(3, 5, 16, device="meta", requires_grad=True)
+    q, k = (torch.empty(2, time, 3 * 16, device="meta", requires_grad=True) for time in (10, 14))
+    r = torch.empty(5, 3 * 16, device="meta", requires_grad=True)
     one = 2 * 2 * 3 * 10 * 5 * 16
     with FlopCounterMode(display=False) as counter:
-        y = windowed.attend(q, q, k, k, r)
+        y = windowed.attend(q, q, k, k, r, num_heads=3, dim=4)
     assert counter.get_total_flops() == 3 * one
     with counter:  # counts anew
         y.sum().backward()

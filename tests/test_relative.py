@@ -1,15 +1,20 @@
 """Windowed attention's kernels compute what torch's masked attention does, by the interpreter where there is no GPU."""
 
+from functools import partial
+
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from algebranets import M2R, H, R
+from algebranets import CROSS, M2R, M3R, M4R, C, H, R
 from algebranets.nn import windowed
+from algebranets.nn.attention import join_heads, split_heads
 from algebranets.nn.relative import RelativeAttention, _attend_by_sdpa, sinusoids
 from algebranets.product import kernels
 from conftest import needs_triton
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+HEADS = 2
 
 
 @pytest.fixture
@@ -21,35 +26,42 @@ def small_tiles(monkeypatch):
         monkeypatch.setattr(relative, name, {256: relative.Tile(queries, keys, 4, 1)})
 
 
-def tensors(time, past, window, size, batch=1, dtype=torch.float32, heads=2):
+def tensors(time, past, window, size, batch=1, dtype=torch.float32):
     """Queries for content and for position, keys, values, and vectors of as many distances as there can be."""
-    shapes = [(batch, heads, n, size) for n in (time, time, past + time, past + time)]
-    shapes.append((heads, min(window + 1, past + time), size))
+    shapes = [(batch, n, HEADS * size) for n in (time, time, past + time, past + time)]
+    shapes.append((min(window + 1, past + time), HEADS * size))
     return [torch.randn(shape, device=DEVICE, dtype=dtype).requires_grad_() for shape in shapes]
 
 
-def masked(content, position, k, v, r):
+def attend(algebra):
+    return partial(windowed.attend, num_heads=HEADS, dim=algebra.dim)
+
+
+def masked(*given, algebra):
     """The same by torch's attention, in float64."""
-    content, position, k, v, r = (x.double() for x in (content, position, k, v, r))
-    return _attend_by_sdpa(torch.zeros_like(content), k, v, r, content, position)
+    content, position, k, v, r = (split_heads(x.double(), HEADS, algebra) for x in given)
+    return join_heads(_attend_by_sdpa(torch.zeros_like(content), k, v, r, content, position), algebra)
 
 
 @needs_triton
 @pytest.mark.parametrize(
-    ("time", "past", "window", "size", "batch"),
+    ("time", "past", "window", "algebra", "size", "batch"),
     [
-        (50, 0, 200, 16, 1),  # no memory: the window is the text
-        (33, 19, 19, 16, 2),  # a window shorter than the text, full
-        (33, 13, 60, 48, 1),  # a memory shorter than the window
-        (48, 64, 64, 16, 1),
-        (3, 61, 100, 16, 1),
-        (16, 90, 90, 128, 1),
-        (1, 0, 1, 16, 1),
+        (50, 0, 200, R, 16, 1),  # no memory: the window is the text
+        (33, 19, 19, M2R, 16, 2),  # a window shorter than the text, full
+        (33, 13, 60, H, 48, 1),  # a memory shorter than the window; 12 tuples a head
+        (48, 64, 64, C, 16, 1),
+        (9, 13, 17, R, 48, 1),
+        (3, 61, 100, CROSS, 48, 1),
+        (16, 90, 90, M2R, 128, 1),
+        (5, 9, 11, M3R, 144, 1),
+        (1, 0, 1, M4R, 16, 1),
     ],
+    ids=str,
 )
-def test_outputs_and_gradients_are_the_masked_attentions(time, past, window, size, batch, small_tiles):  # noqa: ARG001
+def test_outputs_and_gradients_are_the_masked_attentions(time, past, window, algebra, size, batch, small_tiles):  # noqa: ARG001
     given = tensors(time, past, window, size, batch)
-    y, expected = windowed.attend(*given), masked(*given)
+    y, expected = attend(algebra)(*given), masked(*given, algebra=algebra)
     torch.testing.assert_close(y.double(), expected, atol=1e-5, rtol=1e-5)
     grad = torch.randn_like(y)
     found, wanted = torch.autograd.grad(y, given, grad), torch.autograd.grad(expected, given, grad.double())
@@ -58,10 +70,21 @@ def test_outputs_and_gradients_are_the_masked_attentions(time, past, window, siz
 
 
 @needs_triton
-@pytest.mark.parametrize("algebra", [R, M2R], ids=str)
-def test_a_layer_gives_the_same_by_either_kernel(algebra, small_tiles, monkeypatch):  # noqa: ARG001
-    monkeypatch.setattr(windowed, "applies", lambda _: True)
-    embed, time, past = 2 * 16, 19, 14
+def test_features_may_lie_in_any_order(small_tiles):  # noqa: ARG001
+    """Rows that are apart are read where they are; numbers that are not side by side are copied."""
+    given = [t.detach() for t in tensors(9, 6, 12, 16, batch=2)]
+    expected = attend(M2R)(*given)
+    wider = [torch.stack([t, t], dim=-2).flatten(-2)[..., : t.shape[-1]] for t in given]
+    turned = [t.mT.contiguous().mT for t in given]
+    for strided in (wider, turned):
+        torch.testing.assert_close(attend(M2R)(*strided), expected)
+
+
+@needs_triton
+@pytest.mark.parametrize(("algebra", "size"), [(R, 16), (M2R, 16), (CROSS, 48)], ids=str)
+def test_a_layer_gives_the_same_by_either_kernel(algebra, size, small_tiles, monkeypatch):  # noqa: ARG001
+    monkeypatch.setattr(windowed, "applies", lambda *_: True)
+    embed, time, past = 2 * size, 19, 14
     layers = [RelativeAttention(embed, 2, algebra=algebra, kernel=kernel).to(DEVICE) for kernel in ("triton", "sdpa")]
     layers[1].load_state_dict(layers[0].state_dict())
     given = [torch.randn(*shape, device=DEVICE) for shape in ((2, time, embed), (2, past, embed), (embed,), (embed,))]
@@ -74,28 +97,67 @@ def test_a_layer_gives_the_same_by_either_kernel(algebra, small_tiles, monkeypat
         torch.testing.assert_close(one, other, atol=1e-5 * other.abs().max().item(), rtol=1e-4)
 
 
+class Operators(TorchDispatchMode):
+    """What goes into our operators, and what comes out, by their names."""
+
+    def __init__(self):
+        super().__init__()
+        self.calls = {}
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        if func.namespace == "algebranets":
+            self.calls[func.name()] = args, result
+        return result
+
+
+@needs_triton
+@pytest.mark.parametrize("algebra", [R, M2R], ids=str)
+def test_the_kernels_take_what_projections_give_and_give_what_they_take(algebra, small_tiles, monkeypatch):  # noqa: ARG001
+    """No features are copied on the way, neither forward nor backward."""
+    monkeypatch.setattr(windowed, "applies", lambda *_: True)
+    layer, x = RelativeAttention(32, 2, algebra=algebra, kernel="triton").to(DEVICE), torch.randn(2, 9, 32)
+    places = {}
+
+    def note(name, t):
+        places[name] = t.data_ptr()
+        t.register_hook(lambda grad: places.update({f"grad of {name}": grad.data_ptr()}))
+
+    layer.k_proj.register_forward_hook(lambda _module, _inputs, y: note("k", y))
+    layer.v_proj.register_forward_hook(lambda _module, _inputs, y: note("v", y))
+    layer.out_proj.register_forward_pre_hook(lambda _module, inputs: note("out", inputs[0]))
+    with Operators() as operators:
+        y = layer(x.to(DEVICE), sinusoids(12, 32, DEVICE), *torch.randn(2, 32, device=DEVICE))
+        y.square().sum().backward()
+    (_, _, k, v, _), (out, _) = operators.calls["algebranets::windowed_attention"]
+    (grad, *_), (_, _, grad_k, grad_v, _) = operators.calls["algebranets::windowed_attention_backward"]
+    found = {"k": k, "v": v, "out": out, "grad of k": grad_k, "grad of v": grad_v, "grad of out": grad}
+    assert {name: t.data_ptr() for name, t in found.items()} == places
+
+
 @pytest.mark.parametrize(("time", "past", "num_distances"), [(9, 0, 9), (13, 5, 7), (8, 70, 71), (3, 64, 66)])
 def test_every_score_has_one_place_and_aligned_keys_aligned_columns(time, past, num_distances):
     _, position, _, _, r = tensors(time, past, num_distances - 1, 16, batch=2, dtype=torch.float64)
+    queries, distances = (split_heads(x, HEADS, M2R) for x in (position, r))
     place = windowed.layout(past, num_distances)
     assert (place.nearest - past) % windowed.PHASES == place.columns % windowed.UNIT == 0
-    rows = windowed._by_phase(position)
-    scores = torch.einsum("hpbtd,hpcd->bhtpc", rows, windowed._moved(r, place).unflatten(0, (2, -1)))
+    rows, moved = windowed._by_phase(position, HEADS, 4), windowed._moved(windowed._by_head(r, HEADS, 4), place)
+    scores = torch.einsum("hpbtd,hpcd->bhtpc", rows, moved.unflatten(0, (HEADS, -1)))
     scores = scores.flatten(2, 3)[:, :, :time]  # (batch, heads, time, columns)
     for i in range(time):
         nearest = place.nearest + i % windowed.PHASES
         row = scores[:, :, i].flip(-1)[..., place.columns - 1 - nearest :][..., :num_distances]
-        torch.testing.assert_close(row, (position[:, :, i, None] @ r.mT).squeeze(2))
+        torch.testing.assert_close(row, (queries[:, :, i, None] @ distances.mT).squeeze(2))
     count = scores.count_nonzero().item()
-    assert count == 2 * 2 * time * num_distances
+    assert count == 2 * HEADS * time * num_distances
 
 
 @needs_triton
 def test_nothing_of_the_size_of_the_scores_is_kept(small_tiles):  # noqa: ARG001
     given, kept = tensors(40, 90, 90, 16), []
-    num_scores = 2 * 40 * 91
+    num_scores = HEADS * 40 * 91
     with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t) or t, lambda t: t):
-        windowed.attend(*given)
+        attend(M2R)(*given)
     assert len(kept) == 7
     assert max(t.numel() for t in kept) == given[2].numel() < num_scores
 
@@ -103,9 +165,9 @@ def test_nothing_of_the_size_of_the_scores_is_kept(small_tiles):  # noqa: ARG001
 @needs_triton
 def test_the_operators_keep_torchs_rules(small_tiles):  # noqa: ARG001
     content, position, k, v, r = tensors(5, 7, 8, 16)
-    rows = windowed._by_phase(position)
+    rows, distances = windowed._by_phase(position, HEADS, 4), windowed._by_head(r, HEADS, 4)
     tests = ("test_schema", "test_faketensor", "test_autograd_registration")
-    given = (content, rows, k, v, r)
+    given = (content, rows, k, v, distances)
     torch.library.opcheck(windowed._OPERATOR, given, test_utils=tests)
     out, lse = windowed._OPERATOR(*given)
     detached = [t.detach() for t in (torch.randn_like(out), *given, out, lse)]
@@ -115,8 +177,8 @@ def test_the_operators_keep_torchs_rules(small_tiles):  # noqa: ARG001
 @needs_triton
 def test_it_compiles_into_one_graph(small_tiles):  # noqa: ARG001
     given = tensors(9, 7, 12, 16)
-    y = torch.compile(windowed.attend, backend="aot_eager", fullgraph=True)(*given)
-    expected = windowed.attend(*given)
+    y = torch.compile(windowed.attend, backend="aot_eager", fullgraph=True)(*given, HEADS, 4)
+    expected = windowed.attend(*given, HEADS, 4)
     torch.testing.assert_close(y, expected)
     for one, other in zip(
         torch.autograd.grad(y.sin().sum(), given), torch.autograd.grad(expected.sin().sum(), given), strict=True
@@ -125,14 +187,14 @@ def test_it_compiles_into_one_graph(small_tiles):  # noqa: ARG001
 
 
 def test_it_applies_to_half_precision_in_heads_for_tensor_cores(monkeypatch):
-    q = torch.randn(1, 2, 3, 48)
-    assert not windowed.applies(q.bfloat16().cpu())
+    q = torch.randn(1, 3, 96)
+    assert not windowed.applies(q.bfloat16().cpu(), 2)
     monkeypatch.setattr(kernels, "usable", lambda _: True)
-    assert windowed.applies(q.bfloat16())
-    assert windowed.applies(q.half())
-    assert not windowed.applies(q)
-    assert not windowed.applies(q.bfloat16()[..., :40])
-    assert not windowed.applies(q.bfloat16().repeat(1, 1, 1, 6))
+    assert windowed.applies(q.bfloat16(), 2)
+    assert windowed.applies(q.half(), 2)
+    assert not windowed.applies(q, 2)
+    assert not windowed.applies(q.bfloat16()[..., :80], 2)
+    assert not windowed.applies(q.bfloat16().repeat(1, 1, 6), 2)
 
 
 def test_asked_for_by_name_it_says_what_it_takes():

@@ -116,17 +116,9 @@ class RelativeAttention(nn.Module):
         if memory is not None:
             _checked_past(memory, positions)
         context = x if memory is None else torch.cat([memory.to(x.dtype), x], dim=1)
-        queries, content_bias, position_bias = self._queries(self.q_proj(x), u, v)
-        keys, values = self._heads(self.k_proj(context)), self._heads(self.v_proj(context))
-        distances = self._heads(self.r_proj(positions[: context.shape[1]].to(x.dtype)))
-        arguments = (queries, keys, values, distances, content_bias, position_bias)
-        if self._takes_kernel(queries):
-            y = windowed.attend(queries + content_bias, queries + position_bias, keys, values, distances)
-        elif self.recompute and torch.is_grad_enabled():
-            y = checkpoint(_attend_by_sdpa, *arguments, use_reentrant=False, preserve_rng_state=False)
-        else:
-            y = _attend_by_sdpa(*arguments)
-        return self.out_proj(join_heads(y, self.algebra))
+        query, key, value = self.q_proj(x), self.k_proj(context), self.v_proj(context)
+        distances = self.r_proj(positions[: context.shape[1]].to(x.dtype))
+        return self.out_proj(self._attend(query, key, value, distances, u, v))
 
     def cache(
         self, memory: Float[Tensor, "batch past embed"], positions: Float[Tensor, "slots embed"]
@@ -138,6 +130,27 @@ class RelativeAttention(nn.Module):
         distances = self._heads(self.r_proj(positions.to(memory.dtype)))
         position = torch.full((), past, dtype=torch.long, device=memory.device)
         return KeyValueCache(F.pad(keys, room), F.pad(values, room), distances, position)
+
+    def _attend(
+        self,
+        query: Float[Tensor, "batch time embed"],
+        key: Float[Tensor, "batch keys embed"],
+        value: Float[Tensor, "batch keys embed"],
+        distances: Float[Tensor, "dist embed"],
+        u: Float[Tensor, " embed"],
+        v: Float[Tensor, " embed"],
+    ) -> Float[Tensor, "batch time embed"]:
+        """Many positions at once."""
+        if self._takes_kernel(query):
+            content, position = (query + bias.to(query.dtype) for bias in (u, v))
+            return windowed.attend(content, position, key, value, distances, self.num_heads, self.algebra.dim)
+        queries, *biases = self._queries(query, u, v)
+        arguments = (queries, self._heads(key), self._heads(value), self._heads(distances), *biases)
+        if self.recompute and torch.is_grad_enabled():
+            y = checkpoint(_attend_by_sdpa, *arguments, use_reentrant=False, preserve_rng_state=False)
+        else:
+            y = _attend_by_sdpa(*arguments)
+        return join_heads(y, self.algebra)
 
     def _step(
         self, x: Float[Tensor, "batch 1 embed"], u: Tensor, v: Tensor, cache: KeyValueCache
@@ -152,14 +165,14 @@ class RelativeAttention(nn.Module):
         y = _attend_by_cache(*self._queries(query, u, v), self._heads(key), self._heads(value), cache)
         return join_heads(y, self.algebra)
 
-    def _takes_kernel(self, queries: Tensor) -> bool:
+    def _takes_kernel(self, query: Tensor) -> bool:
         """Whether the queries go through `windowed.attend`."""
-        applies = self.kernel != "sdpa" and windowed.applies(queries)
+        applies = self.kernel != "sdpa" and windowed.applies(query, self.num_heads)
         if self.kernel == "triton" and not applies:
             raise ValueError(
                 'kernel="triton" takes float16 or bfloat16 on a GPU with triton, in heads of 16, 32, ..., 256 numbers; '
-                f'got {queries.dtype} on {queries.device} in heads of {queries.shape[-1]}. Use kernel="auto", which '
-                "goes another way where it must."
+                f"got {query.dtype} on {query.device} in heads of {self.embed_dim // self.num_heads}. "
+                'Use kernel="auto", which goes another way where it must.'
             )
         return applies
 

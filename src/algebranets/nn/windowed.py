@@ -6,12 +6,15 @@ than the one above it. Vectors of eight numbers can only be read where they are 
 (i mod 8) places further right, and eight rows at a time begin at the same key. All rows of one phase, i mod 8, are one
 product, with r moved by as many places.
 
+The kernels read and write features as linear layers have them, (component, head, tuple), so that no head, which over an
+algebra lies in pieces, is copied. Only what the products above multiply is: it has to be moved anyway.
+
 Backward computes the scores again and writes their gradients over them, from where three products read them. Two
 operators, ``algebranets::windowed_attention`` and ``algebranets::windowed_attention_backward``; of gradients there are
 no further ones.
 
-Shapes: B batch, T queries, P past keys, S = P + T keys, h heads, d features of a head, D distances, phases 8, rows
-ceil(T / 8).
+Shapes: B batch, T queries, P past keys, S = P + T keys, h heads, d = A * tuples features of a head, E = h * d, D
+distances, phases 8, rows ceil(T / 8).
 """
 
 from __future__ import annotations
@@ -50,36 +53,39 @@ def layout(past: int, num_distances: int) -> Layout:
     return Layout(nearest, -(-(nearest + PHASES) // UNIT) * UNIT)
 
 
-def applies(q: Float[Tensor, "batch heads time d"]) -> bool:
+def applies(q: Float[Tensor, "batch time embed"], num_heads: int) -> bool:
     """Whether `attend` takes queries like these: half precision on a GPU, and heads that tensor cores like."""
-    size = q.shape[-1]
+    size = q.shape[-1] // num_heads
     return kernels.usable(q) and q.dtype.itemsize == 2 and size % SIXTEEN == 0 and size <= MOST_FEATURES
 
 
 def attend(
-    content: Float[Tensor, "batch heads time d"],
-    position: Float[Tensor, "batch heads time d"],
-    k: Float[Tensor, "batch heads keys d"],
-    v: Float[Tensor, "batch heads keys d"],
-    r: Float[Tensor, "heads dist d"],
-) -> Float[Tensor, "batch heads time d"]:
-    """Softmax over keys of ``(content_i k_j + position_i r_(i-j)) / sqrt(d)``, times values.
+    content: Float[Tensor, "batch time embed"],
+    position: Float[Tensor, "batch time embed"],
+    k: Float[Tensor, "batch keys embed"],
+    v: Float[Tensor, "batch keys embed"],
+    r: Float[Tensor, "dist embed"],
+    num_heads: int,
+    dim: int,
+) -> Float[Tensor, "batch time embed"]:
+    """Softmax over keys of ``(content_i k_j + position_i r_(i-j)) / sqrt(d)``, times values, in each head.
 
-    A query sees as many keys as there are distances, its own the nearest; the last T keys are the queries' own.
+    A query sees as many keys as there are distances, its own the nearest; the last T keys are the queries' own. Tuples
+    have ``dim`` components.
     """
-    content, k, v, r = (x if x.stride(-1) == 1 else x.contiguous() for x in (content, k, v, r))
-    return _OPERATOR(content, _by_phase(position), k, v, r)[0]
+    rows, distances = _by_phase(position, num_heads, dim), _by_head(r, num_heads, dim)
+    return _OPERATOR(content, rows, k, v, distances)[0]
 
 
-def features_like(x: Float[Tensor, "batch heads time d"]) -> Float[Tensor, "batch heads time d"]:
-    """Empty, and as a real layer has its features: the heads of a position side by side."""
-    batch, heads, time, size = x.shape
-    return x.new_empty(batch, time, heads, size).transpose(1, 2)
+def _by_head(r: Float[Tensor, "dist embed"], num_heads: int, dim: int) -> Float[Tensor, "heads dist comp tuples"]:
+    return r.unflatten(1, (dim, num_heads, -1)).movedim(2, 0)
 
 
-def _by_phase(x: Float[Tensor, "batch heads time d"]) -> Float[Tensor, "heads phases batch rows d"]:
-    whole = F.pad(x, (0, 0, 0, -x.shape[2] % PHASES))
-    return whole.unflatten(2, (-1, PHASES)).permute(1, 3, 0, 2, 4).contiguous()
+def _by_phase(
+    x: Float[Tensor, "batch time embed"], num_heads: int, dim: int
+) -> Float[Tensor, "heads phases batch rows d"]:
+    whole = F.pad(x, (0, 0, 0, -x.shape[1] % PHASES)).unflatten(1, (-1, PHASES))
+    return whole.unflatten(3, (dim, num_heads, -1)).permute(4, 2, 0, 1, 3, 5).contiguous().flatten(4)
 
 
 def _band(x: Float[Tensor, "heads phases columns d"], num_distances: int, nearest: int) -> Tensor:
@@ -90,24 +96,26 @@ def _band(x: Float[Tensor, "heads phases columns d"], num_distances: int, neares
     return x.as_strided((heads, phases, num_distances, size), strides, x.storage_offset() + farthest * size)
 
 
-def _moved(r: Float[Tensor, "heads dist d"], place: Layout) -> Float[Tensor, "heads_phases columns d"]:
+def _moved(r: Float[Tensor, "heads dist comp tuples"], place: Layout) -> Float[Tensor, "heads_phases columns d"]:
     """The distances' vectors as the columns of each phase have them, zero where there is no distance."""
-    heads, num_distances, size = r.shape
-    moved = r.new_zeros(heads, PHASES, place.columns, size)
-    _band(moved, num_distances, place.nearest).copy_(r.flip(1)[:, None])
+    heads, num_distances, dim, tuples = r.shape
+    moved = r.new_zeros(heads, PHASES, place.columns, dim * tuples)
+    _band(moved, num_distances, place.nearest).unflatten(3, (dim, tuples)).copy_(r.flip(1)[:, None])
     return moved.flatten(0, 1)
 
 
 def _forward(content: Tensor, position: Tensor, k: Tensor, v: Tensor, r: Tensor) -> tuple[Tensor, Tensor]:
     from algebranets.nn.jit import relative  # needs triton
 
-    place = layout(k.shape[2] - content.shape[2], r.shape[1])
+    heads, num_distances, _, tuples = r.shape
+    place = layout(k.shape[1] - content.shape[1], num_distances)
     scores = torch.bmm(position.flatten(2, 3).flatten(0, 1), _moved(r, place).mT)
-    return relative.forward(content, k, v, scores, r.shape[1], place.nearest)
+    return relative.forward(content, k, v, scores, heads, tuples, num_distances, place.nearest)
 
 
-def _shapes(content: Tensor, _position: Tensor, _k: Tensor, _v: Tensor, _r: Tensor) -> tuple[Tensor, Tensor]:
-    return features_like(content), content.new_empty(content.shape[:-1], dtype=torch.float32)
+def _shapes(content: Tensor, _position: Tensor, _k: Tensor, _v: Tensor, r: Tensor) -> tuple[Tensor, Tensor]:
+    batch, time, _ = content.shape
+    return content.new_empty(content.shape), content.new_empty(batch, r.shape[0], time, dtype=torch.float32)
 
 
 def _backward(
@@ -115,21 +123,22 @@ def _backward(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     from algebranets.nn.jit import relative  # needs triton
 
-    place = layout(k.shape[2] - content.shape[2], r.shape[1])
+    _, num_distances, _, tuples = r.shape
+    place = layout(k.shape[1] - content.shape[1], num_distances)
     rows, moved = position.flatten(2, 3).flatten(0, 1), _moved(r, place)
     scores = torch.bmm(rows, moved.mT)
-    gradients = relative.backward(grad, content, k, v, scores, out, lse, r.shape[1], place.nearest)
+    gradients = relative.backward(grad, content, k, v, scores, out, lse, tuples, num_distances, place.nearest)
     grad_position = torch.bmm(scores, moved).view(position.shape)
     grad_moved = torch.bmm(scores.mT, rows).unflatten(0, (-1, PHASES))
-    grad_r = _band(grad_moved, r.shape[1], place.nearest).sum(1, dtype=torch.float32).flip(1)
-    return gradients[0], grad_position, gradients[1], gradients[2], grad_r.to(r.dtype)
+    grad_r = _band(grad_moved, num_distances, place.nearest).sum(1, dtype=torch.float32).flip(1)
+    return gradients[0], grad_position, gradients[1], gradients[2], grad_r.to(r.dtype).view(r.shape)
 
 
 def _gradients_shapes(
     _grad: Tensor, content: Tensor, position: Tensor, k: Tensor, v: Tensor, r: Tensor, *_: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    contents, keys, values = (features_like(x) for x in (content, k, v))
-    return contents, torch.empty_like(position), keys, values, r.new_empty(r.shape)
+    contents, positions, keys, values, distances = (x.new_empty(x.shape) for x in (content, position, k, v, r))
+    return contents, positions, keys, values, distances
 
 
 def _keep(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, Tensor]) -> None:
@@ -137,7 +146,7 @@ def _keep(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, Tensor]) -
 
 
 def _gradients(ctx: Any, grad: Tensor, _grad_lse: Tensor) -> tuple[Tensor, ...]:
-    return _BACKWARD(grad if grad.stride(-1) == 1 else grad.contiguous(), *ctx.saved_tensors)
+    return _BACKWARD(grad, *ctx.saved_tensors)
 
 
 _OPERATOR = torch.library.custom_op(

@@ -4,7 +4,9 @@ Position scores are (heads and phases, batch and rows, columns) as `nn.windowed`
 in column ``nearest - past + j - i // 8 * 8``. A tile is *whole* if each of its queries sees each of its keys; only
 others are masked. So kernels loop twice: over the tiles before and behind the whole ones, then over those.
 
-Shapes: B batch, T queries, S keys, h heads, d features of a head, D distances.
+Features are read and written as linear layers have them, (component, head, tuple): a head lies in A pieces.
+
+Shapes: B batch, T queries, S keys, h heads, d = A * tuples features of a head, E = h * d, D distances.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ import triton.language as tl
 from jaxtyping import Float
 from torch import Tensor
 
-from algebranets.nn.windowed import PHASES, features_like
+from algebranets.nn.windowed import PHASES
 from algebranets.product.kernels.jit import ceil_div, next_power_of_2
 
 #: Exponentials are powers of 2.
@@ -47,81 +49,91 @@ def choose(tiles: dict[int, Tile], size: int) -> Tile:
 
 
 def forward(
-    q: Float[Tensor, "batch heads time d"],
-    k: Float[Tensor, "batch heads keys d"],
-    v: Float[Tensor, "batch heads keys d"],
+    q: Float[Tensor, "batch time embed"],
+    k: Float[Tensor, "batch keys embed"],
+    v: Float[Tensor, "batch keys embed"],
     scores: Float[Tensor, "heads_phases batch_rows columns"],
+    heads: int,
+    tuples: int,
     num_distances: int,
     nearest: int,
     tile: Tile | None = None,
-) -> tuple[Float[Tensor, "batch heads time d"], Float[Tensor, "batch heads time"]]:
+) -> tuple[Float[Tensor, "batch time embed"], Float[Tensor, "batch heads time"]]:
     """The output, and for `backward` the logarithm of each query's sum, to base 2."""
-    batch, heads, time, size = q.shape
+    batch, time, embed = q.shape
+    size = embed // heads
     tile = tile or choose(FORWARD, size)
-    out, lse = features_like(q), q.new_empty(batch, heads, time, dtype=torch.float32)
+    out, lse = q.new_empty(q.shape), q.new_empty(batch, heads, time, dtype=torch.float32)
     with torch.cuda.device_of(q):
         relative_fwd_kernel[ceil_div(time, tile.queries), batch * heads](
             *_rows(q), *_rows(k), *_rows(v), *_rows(out), lse, scores,
-            *_sizes(q, k, scores, num_distances, nearest), **_options(tile, size),
+            *_sizes(q, k, scores, heads, num_distances, nearest), **_options(tile, size, tuples),
         )  # fmt: skip
     return out, lse
 
 
 def backward(
-    grad: Float[Tensor, "batch heads time d"],
-    q: Float[Tensor, "batch heads time d"],
-    k: Float[Tensor, "batch heads keys d"],
-    v: Float[Tensor, "batch heads keys d"],
+    grad: Float[Tensor, "batch time embed"],
+    q: Float[Tensor, "batch time embed"],
+    k: Float[Tensor, "batch keys embed"],
+    v: Float[Tensor, "batch keys embed"],
     scores: Float[Tensor, "heads_phases batch_rows columns"],
-    out: Float[Tensor, "batch heads time d"],
+    out: Float[Tensor, "batch time embed"],
     lse: Float[Tensor, "batch heads time"],
+    tuples: int,
     num_distances: int,
     nearest: int,
     tile: Tile | None = None,
     queries_tile: Tile | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of ``q``, ``k`` and ``v``; ``scores`` become their own, zero where there is no key."""
-    batch, heads, time, size = q.shape
+    batch, heads, time = lse.shape
+    size = q.shape[2] // heads
     tile, queries_tile = tile or choose(BACKWARD, size), queries_tile or choose(QUERIES, size)
     delta = torch.empty_like(lse)
-    grad_q, grad_k, grad_v = (features_like(x) for x in (q, k, v))
-    sizes = _sizes(q, k, scores, num_distances, nearest)
+    grad_q, grad_k, grad_v = (x.new_empty(x.shape) for x in (q, k, v))
+    sizes = _sizes(q, k, scores, heads, num_distances, nearest)
     with torch.cuda.device_of(q):
         relative_delta_kernel[ceil_div(time, queries_tile.queries), batch * heads](
-            *_rows(out), *_rows(grad), delta, heads, time, size, next_power_of_2(size), queries_tile.queries,
+            *_rows(out), *_rows(grad), delta, heads, time, size, tuples, next_power_of_2(size), queries_tile.queries,
         )  # fmt: skip
-        relative_bwd_kernel[ceil_div(k.shape[2], tile.keys), batch * heads](
+        relative_bwd_kernel[ceil_div(k.shape[1], tile.keys), batch * heads](
             *_rows(q), *_rows(k), *_rows(v), *_rows(grad), *_rows(grad_k), *_rows(grad_v), lse, delta, scores,
-            *sizes, **_options(tile, size),
+            *sizes, **_options(tile, size, tuples),
         )  # fmt: skip
         relative_bwd_queries_kernel[ceil_div(time, queries_tile.queries), batch * heads](
-            *_rows(k), *_rows(grad_q), scores, *sizes[:-1], **_options(queries_tile, size)
+            *_rows(k), *_rows(grad_q), scores, *sizes[:-1], **_options(queries_tile, size, tuples)
         )
     return grad_q, grad_k, grad_v
 
 
-def _rows(x: Float[Tensor, "batch heads time d"]) -> tuple[Tensor | int, ...]:
-    """A tensor and how far its rows are apart."""
-    return x, *x.stride()[:3]
+def _rows(x: Float[Tensor, "batch time embed"]) -> tuple[Tensor | int, ...]:
+    """A tensor and how far its rows are apart; if their numbers are not side by side, one in which they are."""
+    x = x if x.stride(2) == 1 else x.contiguous()
+    return x, *x.stride()[:2]
 
 
-def _sizes(q: Tensor, k: Tensor, scores: Tensor, num_distances: int, nearest: int) -> tuple[int | float, ...]:
-    batch, heads, time, size = q.shape
-    past = k.shape[2] - time
+def _sizes(
+    q: Tensor, k: Tensor, scores: Tensor, heads: int, num_distances: int, nearest: int
+) -> tuple[int | float, ...]:
+    batch, time, embed = q.shape
+    past = k.shape[1] - time
     assert (nearest - past) % PHASES == 0, f"rows must begin at keys that are aligned: {nearest=}, {past=}"
-    return batch, heads, time, past, num_distances, (nearest - past) // PHASES, scores.shape[2], size**-0.5
+    scale = (embed // heads) ** -0.5
+    return batch, heads, time, past, num_distances, (nearest - past) // PHASES, scores.shape[2], scale
 
 
-def _options(tile: Tile, size: int) -> dict[str, Any]:
-    return {"size": size, "width": next_power_of_2(size), "phases": PHASES, **tile._asdict()}
+def _options(tile: Tile, size: int, tuples: int) -> dict[str, Any]:
+    return {"size": size, "tuples": tuples, "width": next_power_of_2(size), "phases": PHASES, **tile._asdict()}
 
 
 @triton.jit(do_not_specialize=SIZES)
 def relative_fwd_kernel(
-    q, q_batch, q_head, q_time, k, k_batch, k_head, k_time, v, v_batch, v_head, v_time,
-    out, out_batch, out_head, out_time, lse, scores,
+    q, q_batch, q_time, k, k_batch, k_time, v, v_batch, v_time,
+    out, out_batch, out_time, lse, scores,
     batch, heads, time, past, distances, ahead, columns, scale,
-    size: tl.constexpr, width: tl.constexpr, phases: tl.constexpr, queries: tl.constexpr, keys: tl.constexpr,
+    size: tl.constexpr, tuples: tl.constexpr, width: tl.constexpr, phases: tl.constexpr,
+    queries: tl.constexpr, keys: tl.constexpr,
 ):  # fmt: skip
     """A program: some queries of one head, and all keys they see."""
     b, h = head_of(heads)
@@ -130,9 +142,10 @@ def relative_fwd_kernel(
     own = start + tl.arange(0, queries)
     i = tl.minimum(own, last)  # rows beyond the end are the last one again
     d = tl.arange(0, width)
-    q_here = load(rows(q, q_batch, q_head, q_time, b, h, i, d), d, size, width)
-    k += b * k_batch + h * k_head
-    v += b * v_batch + h * v_head
+    f = features(d, heads, size, tuples)
+    q_here = load(rows(q, q_batch, q_time, b, h, i, f, tuples), d, size, width)
+    k += b * k_batch + h * tuples
+    v += b * v_batch + h * tuples
     line = lines(scores, b, h, i, batch, time, ahead, columns, phases)
 
     # Tiles of keys count from the first query's farthest column.
@@ -150,8 +163,8 @@ def relative_fwd_kernel(
             tile = n if whole or n < whole_begin else n + whole_end - whole_begin
             j = first + tile * keys + tl.arange(0, keys)
             held = (j if whole else tl.minimum(tl.maximum(j, 0), past + time - 1)).to(tl.int64)[:, None]
-            k_here = load(k + held * k_time + d[None, :], d, size, width)
-            v_here = load(v + held * v_time + d[None, :], d, size, width)
+            k_here = load(k + held * k_time + f[None, :], d, size, width)
+            v_here = load(v + held * v_time + f[None, :], d, size, width)
             inside = within(i[:, None], j[None, :], ahead, columns, phases, 0)
             position = load_scores(line[:, None] + j[None, :], inside, whole).to(tl.float32)
             # Scaled one by one: a sum would start the product, and what starts one is not loaded ahead.
@@ -165,31 +178,33 @@ def relative_fwd_kernel(
             top = highest
 
     result = (sums / total[:, None]).to(out.dtype.element_ty)
-    at = rows(out, out_batch, out_head, out_time, b, h, own, d)
+    at = rows(out, out_batch, out_time, b, h, own, f, tuples)
     tl.store(at, result, mask=(own < time)[:, None] & (d < size)[None, :])
     tl.store(lse + (b * heads + h) * time + own, top + tl.log2(total), mask=own < time)
 
 
 @triton.jit(do_not_specialize=["heads"])
 def relative_delta_kernel(
-    out, out_batch, out_head, out_time, grad, grad_batch, grad_head, grad_time, delta,
-    heads, time, size: tl.constexpr, width: tl.constexpr, queries: tl.constexpr,
+    out, out_batch, out_time, grad, grad_batch, grad_time, delta,
+    heads, time, size: tl.constexpr, tuples: tl.constexpr, width: tl.constexpr, queries: tl.constexpr,
 ):  # fmt: skip
     """A program: the inner products of some queries' outputs with their gradients."""
     b, h = head_of(heads)
     own = tl.program_id(0) * queries + tl.arange(0, queries)
     i, d = tl.minimum(own, time - 1), tl.arange(0, width)
-    y = load(rows(out, out_batch, out_head, out_time, b, h, i, d), d, size, width).to(tl.float32)
-    dy = load(rows(grad, grad_batch, grad_head, grad_time, b, h, i, d), d, size, width).to(tl.float32)
+    f = features(d, heads, size, tuples)
+    y = load(rows(out, out_batch, out_time, b, h, i, f, tuples), d, size, width).to(tl.float32)
+    dy = load(rows(grad, grad_batch, grad_time, b, h, i, f, tuples), d, size, width).to(tl.float32)
     tl.store(delta + (b * heads + h) * time + own, tl.sum(y * dy, 1), mask=own < time)
 
 
 @triton.jit(do_not_specialize=SIZES)
 def relative_bwd_kernel(
-    q, q_batch, q_head, q_time, k, k_batch, k_head, k_time, v, v_batch, v_head, v_time,
-    grad, grad_batch, grad_head, grad_time, dk, dk_batch, dk_head, dk_time, dv, dv_batch, dv_head, dv_time,
+    q, q_batch, q_time, k, k_batch, k_time, v, v_batch, v_time,
+    grad, grad_batch, grad_time, dk, dk_batch, dk_time, dv, dv_batch, dv_time,
     lse, delta, scores, batch, heads, time, past, distances, ahead, columns, scale,
-    size: tl.constexpr, width: tl.constexpr, phases: tl.constexpr, queries: tl.constexpr, keys: tl.constexpr,
+    size: tl.constexpr, tuples: tl.constexpr, width: tl.constexpr, phases: tl.constexpr,
+    queries: tl.constexpr, keys: tl.constexpr,
 ):  # fmt: skip
     """A program: some keys of one head, and all queries that see them. Tiles are (key, query)."""
     b, h = head_of(heads)
@@ -197,8 +212,9 @@ def relative_bwd_kernel(
     j = first + tl.arange(0, keys)
     held = tl.minimum(j, past + time - 1)
     d = tl.arange(0, width)
-    k_here = load(rows(k, k_batch, k_head, k_time, b, h, held, d), d, size, width)
-    v_here = load(rows(v, v_batch, v_head, v_time, b, h, held, d), d, size, width)
+    f = features(d, heads, size, tuples)
+    k_here = load(rows(k, k_batch, k_time, b, h, held, f, tuples), d, size, width)
+    v_here = load(rows(v, v_batch, v_time, b, h, held, f, tuples), d, size, width)
     lse += (b * heads + h) * time
     delta += (b * heads + h) * time
 
@@ -214,8 +230,8 @@ def relative_bwd_kernel(
             tile = n if whole or n < whole_begin else n + whole_end - whole_begin
             own = tile * queries + tl.arange(0, queries)
             i = own if whole else tl.minimum(own, time - 1)
-            q_here = load(rows(q, q_batch, q_head, q_time, b, h, i, d), d, size, width)
-            dy = load(rows(grad, grad_batch, grad_head, grad_time, b, h, i, d), d, size, width)
+            q_here = load(rows(q, q_batch, q_time, b, h, i, f, tuples), d, size, width)
+            dy = load(rows(grad, grad_batch, grad_time, b, h, i, f, tuples), d, size, width)
             at = lines(scores, b, h, i, batch, time, ahead, columns, phases)[None, :] + j[:, None]
             inside = within(i[None, :], j[:, None], ahead, columns, phases, 1) & (own < time)[None, :]
             position = load_scores(at, inside, whole).to(tl.float32)
@@ -230,22 +246,24 @@ def relative_bwd_kernel(
             dk_here = tl.dot(ds, q_here, dk_here)
 
     is_here = (j < past + time)[:, None] & (d < size)[None, :]
-    tl.store(rows(dk, dk_batch, dk_head, dk_time, b, h, j, d), dk_here.to(dk.dtype.element_ty), mask=is_here)
-    tl.store(rows(dv, dv_batch, dv_head, dv_time, b, h, j, d), dv_here.to(dv.dtype.element_ty), mask=is_here)
+    tl.store(rows(dk, dk_batch, dk_time, b, h, j, f, tuples), dk_here.to(dk.dtype.element_ty), mask=is_here)
+    tl.store(rows(dv, dv_batch, dv_time, b, h, j, f, tuples), dv_here.to(dv.dtype.element_ty), mask=is_here)
 
 
 @triton.jit(do_not_specialize=SIZES)
 def relative_bwd_queries_kernel(
-    k, k_batch, k_head, k_time, dq, dq_batch, dq_head, dq_time, scores,
+    k, k_batch, k_time, dq, dq_batch, dq_time, scores,
     batch, heads, time, past, distances, ahead, columns,
-    size: tl.constexpr, width: tl.constexpr, phases: tl.constexpr, queries: tl.constexpr, keys: tl.constexpr,
+    size: tl.constexpr, tuples: tl.constexpr, width: tl.constexpr, phases: tl.constexpr,
+    queries: tl.constexpr, keys: tl.constexpr,
 ):  # fmt: skip
     """A program: some queries of one head. Their scores' gradients times keys; those of no key become zero."""
     b, h = head_of(heads)
     start = tl.program_id(0) * queries
     i = start + tl.arange(0, queries)
     d = tl.arange(0, width)
-    k += b * k_batch + h * k_head
+    f = features(d, heads, size, tuples)
+    k += b * k_batch + h * tuples
     line = lines(scores, b, h, i, batch, time, ahead, columns, phases)
     is_line = i < tl.cdiv(time, phases) * phases
 
@@ -268,9 +286,9 @@ def relative_bwd_queries_kernel(
                 ds = tl.where(sees(i[:, None], j[None, :], past, distances) & (i < time)[:, None], ds, 0)
                 tl.store(at, ds, mask=inside)
             held = (j if whole else tl.minimum(tl.maximum(j, 0), past + time - 1)).to(tl.int64)[:, None]
-            sums = tl.dot(ds, load(k + held * k_time + d[None, :], d, size, width), sums)
+            sums = tl.dot(ds, load(k + held * k_time + f[None, :], d, size, width), sums)
 
-    at = rows(dq, dq_batch, dq_head, dq_time, b, h, i, d)
+    at = rows(dq, dq_batch, dq_time, b, h, i, f, tuples)
     tl.store(at, sums.to(dq.dtype.element_ty), mask=(i < time)[:, None] & (d < size)[None, :])
 
 
@@ -282,9 +300,17 @@ def head_of(heads):
 
 
 @triton.jit
-def rows(x, of_batch, of_head, of_time, b, h, at, d):
-    """Pointers to the features of some positions."""
-    return x + b * of_batch + h * of_head + at.to(tl.int64)[:, None] * of_time + d[None, :]
+def features(d, heads, size: tl.constexpr, tuples: tl.constexpr):
+    """Where a position has the features of its first head: a piece for each component, all heads' tuples apart."""
+    if tuples == size:
+        return d
+    return d // tuples * (heads * tuples) + d % tuples
+
+
+@triton.jit
+def rows(x, of_batch, of_time, b, h, at, f, tuples: tl.constexpr):
+    """Pointers to the features of a head in some positions."""
+    return x + b * of_batch + h * tuples + at.to(tl.int64)[:, None] * of_time + f[None, :]
 
 
 @triton.jit
