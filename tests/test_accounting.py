@@ -41,9 +41,10 @@ def dense(algebra):
 # torch's counter ------------------------------------------------------------------------------------------------------
 
 
-@over_catalogue
+@pytest.mark.parametrize("algebra", [R, M2R, H, DUAL], ids=str)
 @over_models
 def test_a_models_account_is_what_torchs_counter_sees_of_the_reference(name, algebra):
+    """Over all algebras, layer by layer, below."""
     model, x = small(name, algebra, lowering="reference")
     assert account(model, x).multiplies == counted(model, x)
 

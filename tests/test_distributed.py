@@ -2,7 +2,6 @@
 
 import copy
 
-import pytest
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
@@ -26,9 +25,8 @@ def feed(example, algebra, rank):
     return example.feed(algebra)
 
 
-def ddp(rank, folder):
+def ddp(rank):
     """Gradients under DDP are the mean of those of the ranks' inputs."""
-    dist.init_process_group("gloo", init_method=f"file://{folder}/ddp", rank=rank, world_size=WORLD)
     for algebra in (M2R, H):
         for example in EXAMPLES:
             if example.name.startswith("Whitening"):
@@ -42,12 +40,10 @@ def ddp(rank, folder):
                 (loss_of(alone(*feed(example, algebra, other))) / WORLD).backward()
             for (name, a), b in zip(layer.named_parameters(), alone.parameters(), strict=True):
                 torch.testing.assert_close(a.grad, b.grad, msg=lambda m, e=example, n=name: f"{e.label}.{n}: {m}")
-    dist.destroy_process_group()
 
 
-def whitening(rank, folder):
+def whitening(rank):
     """Outputs, running statistics and gradients are those of one process with the whole batch."""
-    dist.init_process_group("gloo", init_method=f"file://{folder}/whitening", rank=rank, world_size=WORLD)
     for algebra in (M2R, H):
         torch.manual_seed(0)
         whole = torch.randn(10, 3 * algebra.dim, 4, dtype=torch.float64)
@@ -65,12 +61,10 @@ def whitening(rank, folder):
         torch.testing.assert_close(x.grad, y.grad[share])
         own = an.nn.Whitening1d(3 * algebra.dim, algebra=algebra, dtype=torch.float64, sync=False)
         assert not torch.allclose(own(x), expected[share])
-    dist.destroy_process_group()
 
 
-def batch_norm(rank, folder):
+def batch_norm(rank):
     """The same of batch norms that were made to take all ranks' statistics."""
-    dist.init_process_group("gloo", init_method=f"file://{folder}/norm", rank=rank, world_size=WORLD)
     for kind, sides in ((torch.nn.BatchNorm1d, ()), (torch.nn.BatchNorm2d, (4, 5))):
         torch.manual_seed(0)
         whole = 3 + torch.randn(10, 3, *sides, dtype=torch.float64)
@@ -91,11 +85,16 @@ def batch_norm(rank, folder):
         for a, b in zip(layer.buffers(), alone.buffers(), strict=True):
             torch.testing.assert_close(a, b)
         torch.testing.assert_close(layer.eval()(x), alone.eval()(y)[share])
+
+
+def all_claims(rank, folder):
+    dist.init_process_group("gloo", init_method=f"file://{folder}/ranks", rank=rank, world_size=WORLD)
+    for claim in (ddp, whitening, batch_norm):
+        claim(rank)
     dist.destroy_process_group()
 
 
-@pytest.mark.parametrize("claim", [ddp, whitening, batch_norm], ids=lambda f: f.__name__)
-def test_on_two_ranks(claim, tmp_path):
-    context = mp.spawn(claim, args=(tmp_path,), nprocs=WORLD, join=False)
+def test_on_two_ranks(tmp_path):
+    context = mp.spawn(all_claims, args=(tmp_path,), nprocs=WORLD, join=False)
     assert any(context.join(timeout=60) for _ in range(10))  # raises what a rank raised
     assert all(process.exitcode == 0 for process in context.processes)

@@ -167,8 +167,10 @@ def _autocast_recurrent(example, layer, inputs, dtype):
         torch.testing.assert_close(a.float(), b, atol=0.1, rtol=0.1)
 
 
-#: Recurrent layers have many weights, and tracing rho(w) takes long over H; C is stored and laid out the same way.
-COMPILED = [(e, a) for e in zoo.LAYERS for a in (M2R, C if e.name in RECURRENT else H)]
+#: Every example over a folded algebra, and one of each layer over one that is laid out. Recurrent layers have many
+#: weights, and tracing rho(w) takes long over H; C is stored and laid out the same way.
+COMPILED = [(e, M2R) for e in zoo.LAYERS]
+COMPILED += [(e, C if e.name in RECURRENT else H) for e in {e.name: e for e in zoo.LAYERS}.values()]
 
 
 @pytest.mark.parametrize(("example", "algebra"), COMPILED, ids=lambda v: getattr(v, "label", str(v)))

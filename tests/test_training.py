@@ -419,17 +419,17 @@ def test_an_algebra_from_a_file_goes_with_its_run(tmp_path):
 
 @pytest.mark.parametrize(("norm", "steps"), [("batch", 8), ("whitening", 12)])
 def test_losses_on_two_processes_are_those_of_one(norm, steps, tmp_path):
-    """The same command with --devices 2: ranks see halves of the same batches, and statistics are those of both.
+    """The same with --devices 2: ranks see halves of the same batches, and statistics are those of both.
 
     Behind step 9 rounding shows in the loss of batch norm's network (1e-4), as it does with other numbers of threads.
     """
-    settings = [f"--set={name}={value}" for name, value in SMALL["digits"].items()] + [f"--set=model.norm={norm}"]
-    shared = ["--width", "0.25", "--accelerator", "cpu", "--log-steps", "1", *settings]
+    settings = {**SMALL["digits"], "model.norm": norm}
     folders = [tmp_path / "one", tmp_path / "two"]
-    for devices, folder in enumerate(folders, 1):
-        arguments = ["train", "digits", "--algebra", "C", *shared, "--devices", str(devices), "--out", str(folder)]
-        done = subprocess.run(command(*arguments), capture_output=True, text=True, timeout=300)
-        assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    train.run(recipes.create("digits", "C", 0.25, settings=settings), folders[0], replace(HARDWARE, checkpoint_steps=0))
+    arguments = ["train", "digits", "--algebra", "C", "--width", "0.25", "--accelerator", "cpu", "--log-steps", "1"]
+    arguments += [*(f"--set={name}={value}" for name, value in settings.items()), "--devices", "2"]
+    done = subprocess.run(command(*arguments, "--out", str(folders[1])), capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     for one, two in zip(*map(rows, folders), strict=True):
         if one["step"] <= steps:
             assert one == pytest.approx(two, rel=1e-4, abs=1e-5)
