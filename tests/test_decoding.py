@@ -121,7 +121,7 @@ def test_the_norm_of_a_sum_is_torchs(shape, dtype):
     assert norm(x, y)[1].requires_grad  # what is recorded goes through torch's operators
 
 
-@pytest.mark.parametrize(("algebra", "norm_first"), [(R, False), (M2R, True), (H, False)], ids=str)
+@pytest.mark.parametrize(("algebra", "norm_first"), [(R, False), (M2R, False), (M2R, True), (H, False)], ids=str)
 @pytest.mark.usefixtures("fused")
 def test_one_launch_a_layer_gives_what_the_whole_text_gives(algebra, norm_first):
     model = small("transformer_xl", algebra, window=4, norm_first=norm_first)[0].eval().double().to(DEVICE)

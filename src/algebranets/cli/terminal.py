@@ -62,8 +62,8 @@ def read_duration(text: str) -> float:
     """
     number = r"(\d+(?:\.\d+)?)"
     found = re.fullmatch(rf"(?:{number}h)?(?:{number}m)?(?:{number}s)?", text)
-    parts = found.groups("0") if found else ()
-    seconds = sum(float(part) * size for part, size in zip(parts, (3600, 60, 1), strict=False))
+    parts = found.groups("0") if found else ("0", "0", "0")
+    seconds = sum(float(part) * size for part, size in zip(parts, (3600, 60, 1), strict=True))
     if not seconds:
         raise typer.BadParameter(f"a time must be as in 25m, 1h30m or 90s, and more than none; got {text!r}.")
     return seconds

@@ -1,7 +1,7 @@
 """Transformer-XL over an algebra (Section 4.3): segments with memory, relative positions, a real attention matrix.
 
 Every linear layer inside is over the algebra. Embeddings are ordinary ones whose vectors are read as tuples, tied to
-the real readout; u and v are shared by all layers; layer norms stand behind the residual additions.
+the real readout; u and v are shared by all layers; layer norms stand behind the residual additions, or come first.
 
 Shapes: B batch, T time, P positions in memory, E = d_model, V characters.
 """
