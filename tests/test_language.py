@@ -106,16 +106,26 @@ def test_a_position_sees_its_window_in_every_layer_and_no_further():
     assert changed.nonzero().flatten().tolist() == list(range(10, 10 + 3 * 4 + 1))
 
 
-def test_a_longer_window_looks_further_back():
+def test_a_longer_window_looks_further_back(monkeypatch):
+    """As a model of that window does for which all beyond the shorter one is equally far."""
     model = transformer(M2R, window=4).eval()
     tokens = torch.randint(7, (1, 12))
     far = transformer(M2R, window=9).eval()
     far.load_state_dict(model.state_dict())
+    known = sinusoids(5, model.d_model)
+    monkeypatch.setattr(far, "_positions", lambda window: torch.cat([known, known[-1:].expand(window - 4, -1)]))
     torch.testing.assert_close(model(tokens, window=9)[0], far(tokens)[0])
     _, memory = model(tokens, window=9)
     torch.testing.assert_close(model(tokens, memory, window=9)[0], far(tokens, far(tokens)[1])[0])
     cache = model.cache(memory, window=9)
     torch.testing.assert_close(model(tokens[:, :1], cache)[0], far(tokens[:, :1], memory)[0])
+
+
+def test_a_shorter_window_is_that_of_a_model_with_it():
+    model, near = transformer(M2R, window=9).eval(), transformer(M2R, window=4).eval()
+    near.load_state_dict(model.state_dict())
+    tokens = torch.randint(7, (1, 12))
+    torch.testing.assert_close(model(tokens, window=4)[0], near(tokens)[0])
 
 
 def test_norms_come_first_or_last():
@@ -345,11 +355,11 @@ def test_bits_per_character_do_not_depend_on_how_the_text_is_cut(model, segment)
     assert bits_per_character(model, text, segment) == pytest.approx(expected.item())
 
 
-def test_bits_per_character_with_a_longer_window():
-    model = transformer(M2R, window=3, vocab_size=256).eval()
-    far = transformer(M2R, window=11, vocab_size=256).eval()
-    far.load_state_dict(model.state_dict())
+def test_bits_per_character_within_another_window():
+    model = transformer(M2R, window=11, vocab_size=256).eval()
+    near = transformer(M2R, window=3, vocab_size=256).eval()
+    near.load_state_dict(model.state_dict())
     text = torch.randint(256, (40,))
-    assert bits_per_character(model, text, 5, window=11) == pytest.approx(bits_per_character(far, text, 9))
+    assert bits_per_character(model, text, 5, window=3) == pytest.approx(bits_per_character(near, text, 9))
     with pytest.raises(ValueError, match="at least two tokens"):
         bits_per_character(model, text[:1])

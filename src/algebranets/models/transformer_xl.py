@@ -89,7 +89,8 @@ class TransformerXL(nn.Module):
 
     Each position sees itself and ``window`` positions before it, in every layer: so the memory of a segment is exactly
     what recomputing the longer context would give, however a text is cut (only gradients stop at the cut), and one
-    token at a time gives the same again. ``forward(..., window=4608)`` looks further back than training did.
+    token at a time gives the same again. ``forward(..., window=4608)`` looks further back than training did; distances
+    that training never saw count as the farthest it saw (Transformer-XL's ``clamp_len``).
 
     Layer norms stand behind residual additions, as in Transformer-XL, or ``norm_first``, with one more at the end: many
     layers then bear a higher learning rate, and a shorter warm-up.
@@ -153,7 +154,7 @@ class TransformerXL(nn.Module):
                 x = layer(x, None, self.u, self.v, cache)
             return self.readout(self.norm(x)), caches
         window = self._checked_window(window)
-        positions = sinusoids(window + 1, self.d_model, x.device)
+        positions = self._positions(window)
         befores = [state[:, -window:].to(x.dtype) for state in memory if isinstance(state, Tensor)]
         following = []
         for layer, before in zip(self.layers, befores, strict=True):
@@ -168,7 +169,7 @@ class TransformerXL(nn.Module):
     ) -> list[KeyValueCache]:
         """What to hand `forward` as memory to go on one token at a time: keys and values, each computed once."""
         window = self._checked_window(window)
-        positions = sinusoids(window + 1, self.d_model, self.u.device)
+        positions = self._positions(window)
         caches = []
         for layer, state in zip(self.layers, memory or self._no_memory(batch_size), strict=True):
             assert isinstance(layer, TransformerXLLayer)
@@ -179,6 +180,10 @@ class TransformerXL(nn.Module):
         if window is not None and window < 1:
             raise ValueError(f"window must be at least 1; got {window}. None is the model's own, {self.window}.")
         return window or self.window
+
+    def _positions(self, window: int) -> Float[Tensor, "dist embed"]:
+        """Of all distances in a window. What training never saw is as far as the farthest it saw."""
+        return sinusoids(window + 1, self.d_model, self.u.device, farthest=self.window)
 
     def _no_memory(self, batch_size: int) -> list[Tensor]:
         return [self.u.new_zeros(batch_size, 0, self.d_model)] * len(self.layers)

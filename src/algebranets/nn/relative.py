@@ -199,10 +199,18 @@ def _checked_past(memory: Tensor, positions: Tensor) -> int:
     return past
 
 
-def sinusoids(num_distances: int, dim: int, device: torch.device | str | None = None) -> Float[Tensor, "dist dim"]:
-    """Transformer-XL's position vectors of the distances 0, 1, ...: sines, then cosines, of falling frequencies."""
+def sinusoids(
+    num_distances: int, dim: int, device: torch.device | str | None = None, farthest: int | None = None
+) -> Float[Tensor, "dist dim"]:
+    """Transformer-XL's position vectors of the distances 0, 1, ...: sines, then cosines, of falling frequencies.
+
+    All that are farther than ``farthest`` are as far.
+    """
     frequencies = 10000 ** -(torch.arange(0, dim, 2, device=device) / dim)
-    angles = torch.arange(num_distances, device=device)[:, None] * frequencies
+    distances = torch.arange(num_distances, device=device)
+    if farthest is not None:
+        distances = distances.clamp(max=farthest)
+    angles = distances[:, None] * frequencies
     return torch.cat([angles.sin(), angles.cos()], dim=1)[:, :dim]
 
 
