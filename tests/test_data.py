@@ -238,6 +238,16 @@ def test_targets_are_the_next_characters_and_rows_go_on_in_the_next_batch():
     assert all(fresh.dtype == torch.bool and fresh.device.type == "cpu" for *_, fresh in segments)
 
 
+def test_the_state_is_dropped_every_so_many_batches_of_a_pass():
+    batches = alphabet().training(3, 5, fresh_every=4)
+    plain = alphabet().training(3, 5)
+    segments = list(batches.iterate(0, 2 * len(batches)))
+    assert [fresh.item() for *_, fresh in segments] == 2 * [True, False, False, False, True, False]
+    for one, two in zip(segments, plain.iterate(0, 2 * len(plain)), strict=True):
+        assert torch.equal(one[0], two[0])
+        assert torch.equal(one[1], two[1])
+
+
 def test_rows_are_equal_parts_and_each_pass_begins_elsewhere():
     batches = alphabet().training(3, 5)
     firsts = [next(batches.iterate(epoch * len(batches), epoch * len(batches) + 1))[0][:, 0] for epoch in range(40)]

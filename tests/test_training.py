@@ -52,7 +52,7 @@ SMALL = {
     },
     "transformer_xl": {
         **SMALL_TEXT, "model.num_layers": 2, "model.d_model": 32, "model.num_heads": 2, "model.ff_size": 32,
-        "model.window": 16, "data.eval_window": 20,
+        "model.window": 16, "data.eval_window": 20, "data.fresh_every": 5,
     },
     "gru": {**SMALL_TEXT, "model.hidden_size": 16, "model.num_readouts": 1},
     "gru-short": {**SMALL_TEXT, "model.hidden_size": 16, "model.num_readouts": 1},
@@ -477,6 +477,11 @@ def test_wrong_settings_are_explained(settings, message):
     with pytest.raises(ValueError, match=r".*") as error:
         recipes.create("digits", settings=settings)
     assert message in str(error.value)
+
+
+def test_wrong_settings_of_texts_are_explained():
+    with pytest.raises(ValueError, match="fresh_every must be a number of batches, or 0 for never; got -1"):
+        recipes.create("char-lm", settings={"data.fresh_every": -1})
 
 
 @pytest.mark.parametrize(

@@ -54,13 +54,15 @@ class Text:
         batch_size: int,
         length: int,
         *,
+        fresh_every: int = 0,
         seed: int = 0,
         device: torch.device | str = "cpu",
         share: Share = WHOLE,
     ) -> Batches:
         """Batches of ``length`` characters a row; each row goes on in the next batch, until the pass is over.
 
-        A pass begins at another character than the one before, so that the text is cut elsewhere.
+        A pass begins at another character than the one before, so that the text is cut elsewhere. Where it begins, and
+        after each ``fresh_every`` batches of it, a model's state is to be dropped: it then learns how to begin.
         """
         _check_sizes(batch_size, length)
         if len(self.train) < (least := length * (batch_size + 1)):
@@ -68,7 +70,7 @@ class Text:
                 f"{self.name}'s training text must hold at least {least:,} characters, (batch_size + 1) * length, for "
                 f"one batch; it has {len(self.train):,}. Take a smaller batch_size={batch_size} or length={length}."
             )
-        return TrainingText(self.train.to(device), length, batch_size, share.rows(batch_size), seed)
+        return TrainingText(self.train.to(device), length, batch_size, share.rows(batch_size), fresh_every, seed)
 
     def evaluation(
         self,
@@ -95,6 +97,7 @@ class TrainingText(Batches):
     length: int
     batch_size: int
     rows: slice
+    fresh_every: int
     seed: int
 
     @property
@@ -110,7 +113,8 @@ class TrainingText(Batches):
             epoch, place = divmod(step, len(self))
             offset = int(torch.randint(self.length, (), generator=generator(self.seed, epoch)))
             begin = offset + place * self.length
-            yield self._segment(begin), self._segment(begin + 1), torch.tensor(place == 0)
+            is_fresh = place % (self.fresh_every or len(self)) == 0
+            yield self._segment(begin), self._segment(begin + 1), torch.tensor(is_fresh)
 
     def _segment(self, begin: int) -> Tensor:
         return self.text[begin:].unfold(0, self.length, self.stride)[: self.batch_size][self.rows].long()

@@ -116,10 +116,14 @@ class Texts:
     eval_length: int = 512
     #: How far a Transformer-XL looks back in evaluation; 0 is the model's own window.
     eval_window: int = 0
+    #: Batches after which training drops the state, as where a pass begins: 0 for never.
+    fresh_every: int = 0
 
     def __post_init__(self) -> None:
         sizes = {name: getattr(self, name) for name in ("batch_size", "length", "eval_batch_size", "eval_length")}
         _at_least_one("data", **sizes)
+        if self.fresh_every < 0:
+            raise ValueError(f"data.fresh_every must be a number of batches, or 0 for never; got {self.fresh_every}.")
 
 
 @dataclass(frozen=True)

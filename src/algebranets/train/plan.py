@@ -124,8 +124,15 @@ class TextPlan(Plan[Texts, Text]):
         return {"vocab_size": self.data.vocab_size}
 
     def training(self, device: torch.device | str, share: Share) -> Batches:
-        s, seed = self.settings, self.experiment.seed
-        return self.data.training(s.batch_size, s.length, seed=seed, device=device, share=share)
+        s = self.settings
+        return self.data.training(
+            s.batch_size,
+            s.length,
+            fresh_every=s.fresh_every,
+            seed=self.experiment.seed,
+            device=device,
+            share=share,
+        )
 
     def evaluation(self, device: torch.device | str, share: Share) -> Batches:
         size = self._eval_batch_size(share)
