@@ -246,6 +246,8 @@ def test_the_state_is_dropped_every_so_many_batches_of_a_pass():
     for one, two in zip(segments, plain.iterate(0, 2 * len(plain)), strict=True):
         assert torch.equal(one[0], two[0])
         assert torch.equal(one[1], two[1])
+    with pytest.raises(ValueError, match="fresh_every must be a number of batches, or 0 for never; got -1"):
+        alphabet().training(3, 5, fresh_every=-1)
 
 
 def test_rows_are_equal_parts_and_each_pass_begins_elsewhere():

@@ -480,7 +480,7 @@ def test_wrong_settings_are_explained(settings, message):
 
 
 def test_wrong_settings_of_texts_are_explained():
-    with pytest.raises(ValueError, match="fresh_every must be a number of batches, or 0 for never; got -1"):
+    with pytest.raises(ValueError, match=r"data\.fresh_every must be a number of batches, or 0 for never; got -1"):
         recipes.create("char-lm", settings={"data.fresh_every": -1})
 
 

@@ -65,6 +65,8 @@ class Text:
         after each ``fresh_every`` batches of it, a model's state is to be dropped: it then learns how to begin.
         """
         _check_sizes(batch_size, length)
+        if fresh_every < 0:
+            raise ValueError(f"fresh_every must be a number of batches, or 0 for never; got {fresh_every}.")
         if len(self.train) < (least := length * (batch_size + 1)):
             raise ValueError(
                 f"{self.name}'s training text must hold at least {least:,} characters, (batch_size + 1) * length, for "
