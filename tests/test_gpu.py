@@ -409,12 +409,14 @@ def test_captured_training_is_training(settings, tmp_path):
     ("recipe", "algebra"), [("transformer_xl", "R"), ("transformer_xl", "M2R"), ("gru", "R"), ("gru", "M2R")]
 )
 def test_captured_training_on_text_is_training(recipe, algebra, tmp_path):
-    """Also where a pass ends and the state is dropped; evaluation is not captured."""
+    """Also where a pass ends and the state is dropped; evaluation is compiled, not captured."""
     from test_training import SMALL, rows
 
     (tmp_path / "text").write_bytes(b"All algebras are equal. " * 20)
     settings = {**SMALL[recipe], "steps": 12, "evaluations": 3, "data.name": str(tmp_path / "text")}
-    settings |= {"data.eval_batch_size": 1, **({"model.dropout": 0.0} if recipe == "transformer_xl" else {})}
+    settings |= {"data.eval_batch_size": 1, "data.eval_length": 3}
+    if recipe == "transformer_xl":
+        settings |= {"model.dropout": 0.0, "data.eval_window": 9}
     experiment = recipes.create(recipe, algebra, settings=settings)
     for name in ("plain", "compiled"):
         hardware = train.Hardware(accelerator="cuda", log_steps=1, compile=name == "compiled")

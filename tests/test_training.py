@@ -585,7 +585,7 @@ def test_deep_models_compile_block_by_block():
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 6 + 3 + of_norm  # lift, stem, head, and norm
 
 
-def test_evaluation_is_not_compiled(tmp_path, monkeypatch):
+def test_evaluation_on_images_is_not_compiled(tmp_path, monkeypatch):
     """One graph for training images of one size, none for those it is tested on; and no stance is left behind."""
     torch._dynamo.reset()
     monkeypatch.setattr(hardware, "compile_model", lambda model, whole: compile_model(model, whole, backend="eager"))
@@ -596,6 +596,26 @@ def test_evaluation_is_not_compiled(tmp_path, monkeypatch):
     compiled = torch.compile(torch.sin, backend="eager")
     compiled(torch.ones(2))
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == graphs + 1
+
+
+def test_evaluation_on_text_is_compiled_when_the_memory_is_full():
+    """Of 20 characters, behind the third batch of 8: the fifth batch is like the fourth, and makes the last graphs."""
+    torch._dynamo.reset()
+    plan = plans.make(small("transformer_xl", **{"data.eval_length": 8}), "")
+    plain = plan.task(plan.build().eval())
+    compiled = copy.deepcopy(plain)
+    compile_model(compiled.model, whole=False, backend="eager")
+    torch._dynamo.utils.counters.clear()
+    graphs = []
+    for task in (plain, compiled):
+        task.on_validation_epoch_start()
+        with torch.inference_mode():
+            for batch in plan.evaluation("cpu", data.Share()).iterate(0, 8):
+                task.validation_step(batch, 0)
+                graphs.append(torch._dynamo.utils.counters["stats"]["unique_graphs"])
+    assert graphs[:12] == [0] * 12
+    assert graphs[12] == graphs[-1] > 0
+    torch.testing.assert_close(plain.nats.compute(), compiled.nats.compute())
 
 
 def test_capture_is_given_the_first_batch_once_and_again_when_a_run_goes_on(tmp_path, monkeypatch):

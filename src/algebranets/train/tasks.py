@@ -83,11 +83,6 @@ class Task(pl.LightningModule):
         else:
             self.clip_gradients(optimizer, gradient_clip_val, gradient_clip_algorithm)
 
-    def evaluated(self, *inputs: Any, **options: Any) -> Any:
-        """What the model gives in evaluation: not compiled, since that is rare and would take graphs of its own."""
-        with torch.compiler.set_stance("force_eager"):
-            return self(*inputs, **options)
-
     def on_validation_epoch_start(self) -> None:
         self.nats.reset()
 
@@ -138,7 +133,8 @@ class Classification(Task):
 
     def validation_step(self, batch: tuple[Tensor, ...], batch_idx: int) -> None:
         images, labels = batch
-        logits = self.evaluated(images)
+        with torch.compiler.set_stance("force_eager"):  # the whole network would be compiled, for little
+            logits = self(images)
         count(self.nats, logits, labels)
         for accuracy in self.accuracies.values():
             accuracy.update(logits, labels)  # type: ignore[operator]
@@ -203,11 +199,15 @@ class Language(Task):
     def on_validation_epoch_start(self) -> None:
         super().on_validation_epoch_start()
         self._evaluation_state: Any = None
+        self._evaluation_shapes: list[torch.Size | None] = []
 
     def validation_step(self, batch: tuple[Tensor, ...], batch_idx: int) -> None:
+        """Compiled where the batch before had the same shapes: beginnings are not worth graphs of their own."""
         tokens, targets, fresh = batch
         state = None if fresh else self._evaluation_state
-        logits, self._evaluation_state = self.evaluated(tokens, state, **self.evaluation_options)
+        before, self._evaluation_shapes = self._evaluation_shapes, shapes((tokens, state))
+        with torch.compiler.set_stance("default" if before == self._evaluation_shapes else "force_eager"):
+            logits, self._evaluation_state = self(tokens, state, **self.evaluation_options)
         count(self.nats, logits.flatten(0, 1), targets.flatten())
 
     def on_validation_epoch_end(self) -> None:
