@@ -426,6 +426,23 @@ def test_captured_training_on_text_is_training(recipe, algebra, tmp_path):
             assert one.get(name) == pytest.approx(two.get(name), rel=2e-2)
 
 
+def test_captured_dropout_is_drawn_anew_at_each_step(tmp_path):
+    """And by the seed: of a text of one character the losses differ by nothing else, and two runs have the same."""
+    from test_training import SMALL, rows
+
+    (tmp_path / "text").write_bytes(b"a" * 2000)
+    settings = {**SMALL["transformer_xl"], "data.name": str(tmp_path / "text"), "data.eval_batch_size": 1}
+    settings |= {"data.fresh_every": 0, "model.dropout": 0.5, "optimizer.lr": 1e-9}
+    hardware = train.Hardware(accelerator="cuda", log_steps=1, compile=True)
+    losses = []
+    for name in ("one", "two"):
+        train.run(recipes.create("transformer_xl", "M2R", settings=settings), tmp_path / name, hardware)
+        losses.append([row["train_loss"] for row in rows(tmp_path / name) if "train_loss" in row])
+    captured = losses[0][6:]
+    assert max(captured) - min(captured) > 0.01
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+
+
 @pytest.mark.parametrize(
     "options",
     [{}, {"compile": True}, {"precision": "32"}, {"precision": "16"}, {"strategy": "ddp"}, {"strategy": "fsdp"}],

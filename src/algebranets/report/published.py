@@ -53,7 +53,8 @@ OPEN = {
         _ONE_FIGURE,
     ),
     "transformer_xl-short": (
-        "The networks are the paper's; windows of 512, no dropout, rate and schedule are made for minutes of training.",
+        "The networks are the paper's, with layer norms first; window, dropout, rate and schedule are made for minutes "
+        "of training, where every hundredth batch begins without a memory.",
     ),
     "transformer_xl-small": (_NO_SUCH,),
     "gru": (_ONE_FIGURE,),

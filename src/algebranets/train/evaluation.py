@@ -11,7 +11,7 @@ from algebranets.data import Share, corpora
 from algebranets.train import plan as plans
 from algebranets.train.experiment import Experiment, Images, Texts
 from algebranets.train.folder import RunFolder
-from algebranets.train.hardware import Hardware, make_trainer, quiet
+from algebranets.train.hardware import Hardware, make_trainer, quiet, within_memory
 from algebranets.train.loaders import Whole
 from algebranets.train.plan import TextPlan
 from algebranets.train.weights import describe, load
@@ -21,6 +21,7 @@ SEGMENTS = 16
 
 
 @quiet()
+@within_memory()
 def evaluate(
     path: Path,
     hardware: Hardware | None = None,

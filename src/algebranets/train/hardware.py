@@ -161,6 +161,19 @@ def quiet() -> Iterator[None]:
             talker.setLevel(level)
 
 
+@contextmanager
+def within_memory() -> Iterator[None]:
+    """Where a GPU's memory runs out, the error says what to do."""
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        said = str(error).partition(" GPU ")[0]  # behind it, whose memory is where
+        raise ValueError(
+            f"a batch must fit into the GPU's memory, but torch says: {said} Take a smaller data.batch_size or, "
+            "where it fails in evaluation, data.eval_batch_size."
+        ) from error
+
+
 def prepare(model: nn.Module, hardware: Hardware, images: bool, num_processes: int) -> None:
     """Make a model, of ``images`` or of text, ready for what it runs on, in place."""
     if num_processes > 1 and not hardware.on_gpu:

@@ -33,7 +33,7 @@ from algebranets.train.callbacks import Checkpoints, Journal, Prune, StepSeed, S
 from algebranets.train.environment import environment
 from algebranets.train.experiment import Experiment
 from algebranets.train.folder import RunFolder, step_of
-from algebranets.train.hardware import Hardware, make_trainer, prepare, quiet
+from algebranets.train.hardware import Hardware, make_trainer, prepare, quiet, within_memory
 from algebranets.train.loaders import Resumable, Whole
 from algebranets.train.plan import ImagePlan, TextPlan
 from algebranets.train.results import METRICS, Result
@@ -62,6 +62,7 @@ class MetricsFile(Logger):
 
 
 @quiet()
+@within_memory()
 def run(
     experiment: Experiment, path: Path, hardware: Hardware | None = None, callbacks: Iterable[Callback] = ()
 ) -> Result | None:
