@@ -643,23 +643,23 @@ def test_a_text_is_captured_when_the_memory_is_full(tmp_path, monkeypatch):
     assert {state.shape for state in memory} == {(4, 32, 32)}
 
 
-class OutOfMemoryAt(CrashAt):
-    """As torch says it."""
-
-    def on_train_batch_end(self, trainer, *_):
-        if trainer.global_step == self.step:
-            raise torch.OutOfMemoryError(
-                "CUDA out of memory. Tried to allocate 4.50 GiB. GPU 0 has a total capacity of"
-            )
+def run_out_of_memory(*_):
+    raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 4.50 GiB. GPU 0 has a total capacity of")
 
 
-def test_where_memory_runs_out_it_is_said_what_to_do(tmp_path):
-    """The log has the whole of it, and the run can go on."""
+def test_where_memory_runs_out_it_is_said_what_to_do(tmp_path, monkeypatch):
+    """In evaluation, in training and of a finished run; the log has the whole of it, and the run can go on."""
     said = r"fit into the GPU's memory, but torch says: CUDA .* allocate 4\.50 GiB\. Take a smaller data\.batch_size"
-    with pytest.raises(ValueError, match=said):
-        train.run(small("digits"), tmp_path, HARDWARE, [OutOfMemoryAt(5)])
+    for step in ("training_step", "validation_step"):
+        with monkeypatch.context() as patch:
+            patch.setattr(train.Classification, step, run_out_of_memory)
+            with pytest.raises(ValueError, match=said):
+                train.run(small("digits"), tmp_path, HARDWARE)
     assert "OutOfMemoryError" in RunFolder(tmp_path).log.read_text()
     assert train.resume(tmp_path, HARDWARE).steps == 12
+    monkeypatch.setattr(train.Classification, "validation_step", run_out_of_memory)
+    with pytest.raises(ValueError, match=said):
+        train.evaluate(tmp_path, HARDWARE)
 
 
 def test_tasks_serve_in_a_trainer_of_ones_own(tmp_path):
