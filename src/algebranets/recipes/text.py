@@ -53,9 +53,9 @@ def transformer_xl(algebra: str, width: float) -> Experiment:
 def transformer_xl_short(algebra: str, width: float) -> Experiment:
     """The same networks in 25 minutes (or what ``--budget`` says): shorter windows, no dropout, higher learning rates.
 
-    None of it is in the paper. In minutes a text is read a few times only, and a little dropout seemed to cost M2(R)
-    more than it gains; and the more products a sum has, the smaller steps it bears, so that M2(R), with half as many,
-    has twice R's rate (2.5 times, in the paper).
+    None of it is in the paper. In minutes a text is read a few times only, and a little dropout cost M2(R) more than it
+    gained; and the more products a sum has, the smaller steps it bears, so that M2(R), with half as many, has twice R's
+    rate (2.5 times, in the paper).
     """
     paper = transformer_xl(algebra, width)
     return replace(
