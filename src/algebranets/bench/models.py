@@ -73,9 +73,8 @@ def _transformer(run: Run, algebra: Algebra, sizes: Sizes, compiled: bool) -> Ro
     tokens, targets = torch.randint(256, (2, batch, length), device=run.device)
     memory = torch.randn(batch, options["window"], width, device=run.device)
     inputs = (tokens, [memory] * options["num_layers"])
-    # Masks are made on the fly, which cannot be captured.
     shape = f"{batch} x {length}, {options['num_layers']} layers"
-    return _training(replace(run, capture=False), "transformer_xl", algebra, options, compiled, shape, inputs, targets)
+    return _training(run, "transformer_xl", algebra, options, compiled, shape, inputs, targets)
 
 
 def _gru(run: Run, algebra: Algebra, sizes: Sizes, _compiled: bool) -> Row:
