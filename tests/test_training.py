@@ -482,6 +482,8 @@ def test_wrong_settings_are_explained(settings, message):
 def test_wrong_settings_of_texts_are_explained():
     with pytest.raises(ValueError, match=r"data\.fresh_every must be a number of batches, or 0 for never; got -1"):
         recipes.create("char-lm", settings={"data.fresh_every": -1})
+    with pytest.raises(ValueError, match=r"data\.eval_window must be a number of characters, or 0 .*; got -3"):
+        recipes.create("transformer_xl-small", settings={"data.eval_window": -3})
 
 
 @pytest.mark.parametrize(

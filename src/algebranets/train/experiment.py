@@ -122,6 +122,10 @@ class Texts:
     def __post_init__(self) -> None:
         sizes = {name: getattr(self, name) for name in ("batch_size", "length", "eval_batch_size", "eval_length")}
         _at_least_one("data", **sizes)
+        if self.eval_window < 0:
+            raise ValueError(
+                f"data.eval_window must be a number of characters, or 0 for the model's own; got {self.eval_window}."
+            )
         if self.fresh_every < 0:
             raise ValueError(f"data.fresh_every must be a number of batches, or 0 for never; got {self.fresh_every}.")
 
