@@ -233,6 +233,18 @@ def test_the_headline_names_the_smallest_network_that_is_no_worse():
     assert summary.headline(alone) == "H reaches 94.00 % top-1 accuracy with 1.00 M parameters."
 
 
+def test_the_headline_compares_with_real_networks_that_are_as_good_where_they_are_known():
+    reals = [result(value, width=width) for value, width in ((90.0, 0.5), (94.0, 2.0))]
+    ours = [result(93.0, "M2R", width=1.0), result(94.0, "M2R", width=2.0), result(92.0, "C")]
+    study = one([*reals, *ours])
+    assert summary.headline(study) == (
+        "M2R needs 18 to 25 % of the parameters and 71 to 100 % of the multiply-adds of a real network that is as good."
+    )
+    assert [card.figure for card in summary.cards(study)][:2] == ["18 to 25 %", "71 to 100 %"]
+    better = one([*reals, *ours, result(95.0, "H", width=0.5)])  # than all that are real: nothing is as good
+    assert summary.headline(better).startswith("H x0.5 reaches 95.00 %")
+
+
 def test_what_was_not_run_is_said():
     text = " ".join(summary.departures(one([result(94.0), result(94.0, "M2R")])))
     assert "not trained here: C batch, C whitening, H batch, H whitening" in text

@@ -183,6 +183,12 @@ class Study:
                 return Cost(_between(*parameters, along), _between(*multiplies, along))
         return None
 
+    @property
+    def matched(self) -> list[tuple[Group, Cost]]:
+        """Networks over other algebras, each with what a real one costs that is `as_good`, where that is known."""
+        found = [(group, self.as_good(group)) for group in self.finished if not group.is_real]
+        return [(group, real) for group, real in found if real]
+
     def changed(self, group: Group) -> dict[str, Any]:
         """What sets the row apart from the others, algebra and width aside."""
         return {key: value for key, value in group.changes.items() if key not in self.shared}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 #: What a metric is called, its unit, and the decimals it is written with.
 _METRICS = {"accuracy": ("top-1 accuracy", " %", 2), "bpc": ("bits per character", "", 3)}
@@ -66,6 +67,16 @@ def share(part: float, whole: float) -> str:
     ('25 %', '150 %')
     """
     return f"{100 * part / whole:.0f} %"
+
+
+def shares(fractions: Sequence[float]) -> str:
+    """The least and the most of them, in percent.
+
+    >>> shares([0.63, 0.58, 0.784]), shares([0.583, 0.58])
+    ('58 to 78 %', '58 %')
+    """
+    least, most = share(min(fractions), 1), share(max(fractions), 1)
+    return most if least == most else f"{least.removesuffix(' %')} to {most}"
 
 
 def duration(seconds: float) -> str:

@@ -6,8 +6,9 @@ import math
 from dataclasses import dataclass
 
 from algebranets.report.groups import Group, Study
-from algebranets.report.numbers import amount, difference, duration, metric_name, quality, share
-from algebranets.report.published import OPEN, rows
+from algebranets.report.numbers import amount, difference, duration, metric_name, quality, share, shares
+from algebranets.report.published import OPEN, SIZES, rows
+from algebranets.train.results import label
 
 
 @dataclass(frozen=True)
@@ -26,11 +27,21 @@ class _Pair:
     real: Group
 
 
+@dataclass(frozen=True)
+class _Series:
+    """A network in all of its sizes, and what it has of real ones that are as good, from the least to the most."""
+
+    name: str
+    parameters: str
+    multiplies: str
+
+
 def headline(study: Study) -> str:
     """The study in a sentence.
 
     The real network is that of the recipe's own size, else the largest. The network named needs the fewest parameters
-    among those that are no worse, their spread over seeds considered; where all are worse it is the best.
+    among those that are no worse, their spread over seeds considered; where all are worse it is the best. If real ones
+    of several sizes tell what one as good would cost, it is named with all of its sizes, and compared with those.
     """
     pair = _best_pair(study)
     if pair is None:
@@ -42,6 +53,11 @@ def headline(study: Study) -> str:
             f"with {amount(best.first.parameters)} parameters{_aside(study)}."
         )
     ours, real = pair.ours, pair.real
+    if series := _series(study, ours):
+        return (
+            f"{series.name} needs {series.parameters} of the parameters and {series.multiplies} of the multiply-adds "
+            f"of a real network that is as good{_aside(study)}."
+        )
     return (
         f"{study.name(ours)} reaches {quality(ours.mean, study.metric, unit=True)} {metric_name(study.metric)} with "
         f"{share(ours.first.parameters, real.first.parameters)} of the real network's parameters and "
@@ -64,15 +80,7 @@ def cards(study: Study) -> list[Card]:
     found = []
     pair = _best_pair(study)
     if pair is not None:
-        ours, real, name = pair.ours.first, pair.real.first, study.name(pair.ours)
-        found += [
-            Card(share(ours.parameters, real.parameters), f"of the real network's parameters, {name}"),
-            Card(share(ours.multiplies, real.multiplies), f"of its multiply-adds, {name}"),
-            Card(
-                difference(pair.ours.mean - pair.real.mean, study.metric),
-                f"{metric_name(study.metric)} against the real network, {name}",
-            ),
-        ]
+        found += _compared(study, pair)
     beside = [group for group in study.finished if group.difference is not None]
     if beside:
         widest = max(beside, key=lambda group: abs(group.difference or 0))
@@ -87,6 +95,23 @@ def cards(study: Study) -> list[Card]:
     seconds = duration(sum(run.seconds for run in runs))
     found.append(Card(f"{len(runs)} run{'' if len(runs) == 1 else 's'}", f"in {seconds} of training"))
     return found
+
+
+def _compared(study: Study, pair: _Pair) -> list[Card]:
+    if series := _series(study, pair.ours):
+        return [
+            Card(series.parameters, f"of the parameters of a real network that is as good, {series.name}"),
+            Card(series.multiplies, f"of its multiply-adds, {series.name}"),
+        ]
+    ours, real, name = pair.ours.first, pair.real.first, study.name(pair.ours)
+    return [
+        Card(share(ours.parameters, real.parameters), f"of the real network's parameters, {name}"),
+        Card(share(ours.multiplies, real.multiplies), f"of its multiply-adds, {name}"),
+        Card(
+            difference(pair.ours.mean - pair.real.mean, study.metric),
+            f"{metric_name(study.metric)} against the real network, {name}",
+        ),
+    ]
 
 
 def departures(study: Study) -> list[str]:
@@ -120,6 +145,24 @@ def _best_pair(study: Study) -> _Pair | None:
     if as_good:
         return _Pair(min(as_good, key=lambda group: (group.first.parameters, group.first.multiplies)), real)
     return _Pair(_best(study, others), real)
+
+
+def _series(study: Study, ours: Group) -> _Series | None:
+    """``ours`` and its other sizes; None where it is not known what a real network costs that is as good as itself."""
+    name = _sizeless(study, ours)
+    alike = [(group, real) for group, real in study.matched if _sizeless(study, group) == name]
+    if not any(group is ours for group, _ in alike):
+        return None
+    return _Series(
+        name,
+        shares([group.first.parameters / real.parameters for group, real in alike]),
+        shares([group.first.multiplies / real.multiplies for group, real in alike]),
+    )
+
+
+def _sizeless(study: Study, group: Group) -> str:
+    """A network's name, whatever its size."""
+    return label(group.algebra, 1, {key: value for key, value in study.changed(group).items() if key not in SIZES})
 
 
 def _best(study: Study, groups: list[Group]) -> Group:

@@ -120,20 +120,18 @@ def real_like(study: Study, group: Group) -> Group | None:
 def equal_quality_sheet(study: Study) -> Sheet:
     """Each network beside a real one that is as good, as far as real ones of several sizes tell."""
     rows = []
-    for group in study.finished:
-        real = None if group.is_real else study.as_good(group)
-        if real:
-            ours = group.first
-            rows.append((
-                Cell(study.name(group)),
-                Cell(quality(group.mean, study.metric)),
-                Cell(amount(ours.parameters)),
-                Cell(amount(real.parameters)),
-                Cell(share(ours.parameters, real.parameters)),
-                Cell(amount(ours.multiplies)),
-                Cell(amount(real.multiplies)),
-                Cell(share(ours.multiplies, real.multiplies)),
-            ))  # fmt: skip
+    for group, real in study.matched:
+        ours = group.first
+        rows.append((
+            Cell(study.name(group)),
+            Cell(quality(group.mean, study.metric)),
+            Cell(amount(ours.parameters)),
+            Cell(amount(real.parameters)),
+            Cell(share(ours.parameters, real.parameters)),
+            Cell(amount(ours.multiplies)),
+            Cell(amount(real.multiplies)),
+            Cell(share(ours.multiplies, real.multiplies)),
+        ))  # fmt: skip
     headings = ("network", study.metric, "parameters", "real", "of it", "multiply-adds", "real", "of it")
     sizes = ", ".join(study.name(group) for group in study.real_sizes)
     note = f"Real: a real network that would be as good, between those that were trained ({sizes})."
