@@ -219,7 +219,7 @@ def test_a_file_is_measured_where_the_runs_own_text_is_gone(runs, tmp_path):
         (["eval", "gru_lm", "--set", "optimizer.lr=1"], "data.eval_window can be set; got 'optimizer.lr'"),
         (["eval", "gru_lm", "--set", "data.eval_window=8"], "a gru_lm has no window"),
         (["eval", "gru_lm", "--set", "data.eval_length=0"], "data.eval_length must be at least 1; got 0"),
-        (["eval", "transformer_xl", "--set", "data.eval_window=-1"], "window must be at least 1; got -1"),
+        (["eval", "transformer_xl", "--set", "data.eval_window=-1"], "data.eval_window must be a number of characters"),
         (["eval", "gru_lm", "--split", "tset"], "split must be one of train, valid, test; got 'tset'"),
         (["eval", "gru_lm", "--split", "test", "--data", "my.txt"], "give one of them"),
         (["eval", "gru_lm", "--data", "mistyped.txt"], "or a file to measure; mistyped.txt is neither"),

@@ -72,8 +72,8 @@ def share(part: float, whole: float) -> str:
 def shares(fractions: Sequence[float]) -> str:
     """The least and the most of them, in percent.
 
-    >>> shares([0.63, 0.58, 0.784]), shares([0.583, 0.58])
-    ('58 to 78 %', '58 %')
+    >>> shares([0.5, 0.25, 0.75]), shares([0.501, 0.5])
+    ('25 to 75 %', '50 %')
     """
     least, most = share(min(fractions), 1), share(max(fractions), 1)
     return most if least == most else f"{least.removesuffix(' %')} to {most}"
