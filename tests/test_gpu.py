@@ -2,11 +2,15 @@
 
 import copy
 import warnings
+from unittest.mock import Mock
 
 import pytest
 import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
 from torch import nn
 from torch._dynamo.testing import CompileCounterWithBackend
+from torch.nn.parallel import DistributedDataParallel
 from torch.utils.flop_counter import FlopCounterMode
 
 import algebranets as an
@@ -15,6 +19,7 @@ from algebranets import CROSS, DUAL, M2C, M2R, M3R, M4R, C, H, R, product, recip
 from algebranets.nn import windowed
 from algebranets.nn.relative import RelativeAttention, sinusoids
 from algebranets.product import Geometry
+from algebranets.train.hardware import capture
 from conftest import ALGEBRAS
 from test_models import logits_of, small
 from test_whitening import assert_compiled_alike, assert_sums_of_products, over_sums
@@ -406,10 +411,19 @@ def test_captured_training_is_training(settings, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("recipe", "algebra"), [("transformer_xl", "R"), ("transformer_xl", "M2R"), ("gru", "R"), ("gru", "M2R")]
+    ("recipe", "algebra", "strategy"),
+    [
+        ("transformer_xl", "R", "auto"),
+        ("transformer_xl", "M2R", "auto"),
+        ("transformer_xl", "M2R", "ddp"),
+        ("gru", "R", "auto"),
+        ("gru", "M2R", "auto"),
+        ("gru", "M2R", "ddp"),
+    ],
 )
-def test_captured_training_on_text_is_training(recipe, algebra, tmp_path):
+def test_captured_training_on_text_is_training(recipe, algebra, strategy, tmp_path, monkeypatch):
     """Also where a pass ends and the state is dropped; evaluation is compiled, not captured."""
+    from algebranets.train import callbacks
     from test_training import SMALL, rows
 
     (tmp_path / "text").write_bytes(b"All algebras are equal. " * 20)
@@ -418,12 +432,40 @@ def test_captured_training_on_text_is_training(recipe, algebra, tmp_path):
     if recipe == "transformer_xl":
         settings |= {"model.dropout": 0.0, "data.eval_window": 9}
     experiment = recipes.create(recipe, algebra, settings=settings)
-    for name in ("plain", "compiled"):
-        hardware = train.Hardware(accelerator="cuda", log_steps=1, compile=name == "compiled")
-        train.run(experiment, tmp_path / name, hardware)
+    captures = Mock(wraps=capture)
+    monkeypatch.setattr(callbacks, "capture", captures)
+    train.run(experiment, tmp_path / "plain", train.Hardware(accelerator="cuda", log_steps=1))
+    compiled = train.Hardware(accelerator="cuda", log_steps=1, compile=True, strategy=strategy)
+    train.run(experiment, tmp_path / "compiled", compiled)
+    captures.assert_called_once()
     for one, two in zip(rows(tmp_path / "plain"), rows(tmp_path / "compiled"), strict=True):
         for name in ("train_loss", "loss"):
             assert one.get(name) == pytest.approx(two.get(name), rel=2e-2)
+
+
+def assert_captured_gradients_are_means(rank, folder):
+    dist.init_process_group("gloo", init_method=f"file://{folder}/ranks", rank=rank, world_size=2)
+    torch.manual_seed(0)
+    layers = [an.nn.Linear(16, 32, algebra=M2R), nn.GELU(), an.nn.Linear(32, 16, algebra=M2R)]
+    alone = nn.Sequential(*layers).cuda()
+    model = copy.deepcopy(alone)
+    with torch.cuda.stream(torch.cuda.Stream()):  # as Lightning does: what is captured must not wait for the usual one
+        wrapped = DistributedDataParallel(model, device_ids=[0])
+    batches = torch.randn(3, 2, 8, 16, device="cuda")
+    capture(model, batches[0, rank].clone())
+    for batch in batches:
+        wrapped.zero_grad()
+        alone.zero_grad()
+        wrapped(batch[rank]).square().mean().backward()
+        alone(batch).square().mean().backward()
+        for a, b in zip(model.parameters(), alone.parameters(), strict=True):
+            torch.testing.assert_close(a.grad, b.grad)
+    dist.destroy_process_group()
+
+
+def test_what_is_captured_has_gradients_of_all_processes(tmp_path):
+    """Of two, which talk over gloo: NCCL wants a GPU for each."""
+    mp.spawn(assert_captured_gradients_are_means, args=(tmp_path,), nprocs=2)
 
 
 def test_captured_dropout_is_drawn_anew_at_each_step(tmp_path):

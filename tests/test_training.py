@@ -11,6 +11,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import lightning.pytorch as pl
 import pytest
@@ -18,6 +19,7 @@ import torch
 import torchvision
 from lightning.pytorch.callbacks import Callback
 from safetensors.torch import load_file
+from torch import nn
 
 import algebranets
 from algebranets import data, recipes, train
@@ -678,6 +680,14 @@ def test_tasks_serve_in_a_trainer_of_ones_own(tmp_path):
     trainer.fit(task, loader, loader)
     assert not torch.equal(before, task.model.fc.weight)
     assert 0 <= task.measured["accuracy"] <= 100
+
+
+def test_steps_of_images_are_captured_in_one_process_alone():
+    """Several talk to each other within the model."""
+    task = train.Classification(nn.Flatten(), 10, Optimizer(lr=0.1), 1)
+    for processes, captured in ((1, True), (2, False)):
+        task.trainer = SimpleNamespace(world_size=processes)
+        assert (task.steady_inputs((torch.zeros(2, 10), torch.zeros(2))) is not None) == captured
 
 
 def test_epochs_decide_where_they_are_set_and_steps_are_not():

@@ -14,7 +14,7 @@ from typing import Any
 import lightning.pytorch as pl
 import torch
 from lightning.pytorch.callbacks import Callback
-from lightning.pytorch.strategies import SingleDeviceStrategy
+from lightning.pytorch.strategies import FSDPStrategy
 from torch import Tensor
 
 from algebranets.data.batches import seed_of
@@ -121,13 +121,16 @@ class Journal(Speedometer):
 
 
 class Capture(Callback):
-    """Training's forward and backward as CUDA graphs, on one GPU, as soon as every step is like the one before."""
+    """Training's forward and backward as CUDA graphs, as soon as every step is like the one before.
+
+    Gradients of several processes are summed behind them; FSDP gathers weights within, and is left alone.
+    """
 
     captured = False
 
     def on_train_batch_start(self, trainer: pl.Trainer, task: pl.LightningModule, batch: Any, batch_idx: int) -> None:
         assert isinstance(task, Task)
-        if self.captured or not isinstance(trainer.strategy, SingleDeviceStrategy):
+        if self.captured or isinstance(trainer.strategy, FSDPStrategy):
             return
         inputs = task.steady_inputs(batch)
         if inputs is not None:

@@ -17,7 +17,7 @@ import torch
 from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger
 from lightning.pytorch.plugins.io import TorchCheckpointIO
-from lightning.pytorch.strategies import FSDPStrategy, Strategy
+from lightning.pytorch.strategies import DDPStrategy, FSDPStrategy, Strategy
 from torch import Tensor, nn
 from torch.utils import _pytree
 
@@ -211,7 +211,9 @@ def _over_processes(norm: Any, x: Tensor) -> Tensor:
 def _strategy(hardware: Hardware, model: nn.Module, num_processes: int) -> Strategy | str:
     if hardware.strategy == "fsdp":
         return FSDPStrategy(auto_wrap_policy={type(block) for block in blocks(model)}, state_dict_type="full")
-    return hardware.strategy if hardware.strategy != "auto" or num_processes == 1 else "ddp"
+    if hardware.strategy == "ddp" or num_processes > 1:
+        return DDPStrategy(gradient_as_bucket_view=True)  # gradients lie where they are summed
+    return "auto"
 
 
 def blocks(model: nn.Module) -> Iterator[nn.Module]:

@@ -59,7 +59,10 @@ class Task(pl.LightningModule):
 
     @abstractmethod
     def steady_inputs(self, batch: tuple[Tensor, ...]) -> tuple[Any, ...] | None:
-        """What the model is called with for this batch; None while later ones may differ from it in their shapes."""
+        """What the model is called with for this batch; None where that is no part of a recorded step.
+
+        Later batches may differ from it in their shapes, or processes may talk to each other within the model.
+        """
 
     def training_metrics(self, loss: float) -> dict[str, float]:
         """What is written down of a step, what people look at last."""
@@ -123,8 +126,8 @@ class Classification(Task):
     def num_examples(self, batch: tuple[Tensor, ...]) -> int:
         return len(batch[0])
 
-    def steady_inputs(self, batch: tuple[Tensor, ...]) -> tuple[Any, ...]:
-        return (batch[0],)
+    def steady_inputs(self, batch: tuple[Tensor, ...]) -> tuple[Any, ...] | None:
+        return (batch[0],) if self.trainer.world_size == 1 else None  # norms are over all processes
 
     def on_validation_epoch_start(self) -> None:
         super().on_validation_epoch_start()
