@@ -59,9 +59,9 @@ class Task(pl.LightningModule):
 
     @abstractmethod
     def steady_inputs(self, batch: tuple[Tensor, ...]) -> tuple[Any, ...] | None:
-        """What the model is called with for this batch; None where that is no part of a recorded step.
+        """What the model is called with for this batch, where its forward and backward can be recorded; else None.
 
-        Later batches may differ from it in their shapes, or processes may talk to each other within the model.
+        Else later batches may differ from it in their shapes, or processes talk to each other within the model.
         """
 
     def training_metrics(self, loss: float) -> dict[str, float]:
