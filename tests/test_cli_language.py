@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import signal
 import subprocess
 import sys
 
@@ -99,10 +100,13 @@ def test_generate_tells_a_terminal_how_fast_it_was(runs, capsys, monkeypatch):
 def test_ctrl_c_ends_generate_quietly(runs, monkeypatch):
     def interrupted(*_, **__):
         yield "q"
-        raise KeyboardInterrupt
+        signal.raise_signal(signal.SIGINT)
+        yield "u"
 
     monkeypatch.setattr(models, "generate", interrupted)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell in the background has it ignored
     result = run("generate", runs / "gru_lm", "--prompt", "the ")
+    signal.signal(signal.SIGINT, before)
     assert (result.exit_code, result.output) == (130, "the q\n")
 
 
