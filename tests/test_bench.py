@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from algebranets import bench
 from algebranets import nn as ann
-from algebranets.bench import case, decode, depthwise, error, figure, layers, peers, timing, zeros
+from algebranets.bench import case, decode, depthwise, error, figure, layers, peers, sparse, timing, zeros
 from algebranets.cli import app
 
 QUICK = bench.Run(rounds=3)
@@ -113,6 +113,52 @@ def test_decoding_reads_every_weight_of_the_chain_once(tmp_path):
     real = 2 * (4 * (32 * 32 + 32) + 5 * 32)
     assert found[0]["limit"] == pytest.approx(real / found[0]["bytes"])
     assert found[0]["dtype"] == "bfloat16"
+
+
+def test_sparse_layers_are_compared_with_dense_real_and_number_by_number_ones(tmp_path):
+    options = [
+        "--width",
+        "64",
+        "--batch",
+        "1",
+        "--batch",
+        "70",
+        "--sparsity",
+        "0.75",
+        "--algebra",
+        "H",
+        "--rounds",
+        "2",
+    ]
+    found = command(tmp_path, "sparse", *options)
+    assert [(row["shape"], row["sparsity"]) for row in found] == [("1 x 64, 75 %", 0.75), ("70 x 64, 75 %", 0.75)]
+    for row in found:
+        assert min(row["speedup"], row["speedup_over_dense"], row["speedup_over_csr"]) > 0
+    tuples = found[0]["parameters"] * 64**2 / 4
+    assert tuples == pytest.approx(16**2 / 4, abs=20)
+    assert found[0]["bytes"] == tuples * (4 * 4 + 2) + 17 * 4 + 2 * 64 * 4
+    assert found[1]["multiply_adds"] == 70 * tuples * 16
+    assert found[0]["limit"] == pytest.approx((64 * 64 + 2 * 64) * 4 / found[0]["bytes"])
+
+
+def test_the_numbers_of_the_real_sparse_matrix_are_as_many():
+    matrix = sparse._csr(bench.Run(), 20, 57)
+    assert matrix.values().numel() == 57
+    assert matrix.crow_indices().diff().tolist() == [3] * 17 + [2] * 3
+    assert (matrix.to_dense() != 0).sum() == 57
+
+
+def test_what_cannot_be_captured_is_timed_behind_what_can(monkeypatch):
+    """CSR, the last of the steps."""
+    asked = []
+
+    def race(_, steps):
+        asked.append(len(steps))
+        return [[float(len(steps))] for _ in steps], len(steps) == 2
+
+    monkeypatch.setattr(sparse, "race", race)
+    times, captured = sparse._race(bench.Run("cuda"), [lambda: None] * 3)
+    assert (asked, times, captured) == ([3, 2, 1], [[2.0], [2.0], [1.0]], True)
 
 
 def test_a_chain_on_a_gpu_outgrows_its_cache(monkeypatch):

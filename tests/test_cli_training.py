@@ -213,6 +213,20 @@ def test_sweep_trains_all_side_by_side_and_skips_what_is_done(tmp_path):
     assert not (made[0].parent / "output.txt").exists()
 
 
+def test_a_sweep_takes_every_value_that_each_names(tmp_path):
+    each = ["--each", "pruning.sparsity=0.5,0.25", "--each", "pruning.unit=tuple,component"]
+    fixed = ["--set", "pruning.every=1", *TINY]
+    result = run(
+        "sweep", "digits", "--algebras", "M2R", "--widths", 0.125, *each, *fixed, "--out", tmp_path, "--jobs", 2
+    )
+    assert result.exit_code == 0, result.output
+    made = [json.loads(path.read_text()) for path in tmp_path.glob("digits/*/result.json")]
+    found = {(row["experiment"]["pruning"]["sparsity"], row["experiment"]["pruning"]["unit"]) for row in made}
+    assert found == {(share, unit) for share in (0.5, 0.25) for unit in ("tuple", "component")}
+    assert all(row["nonzero"] < row["parameters"] for row in made)
+    assert "there is no setting 'pruning.size'" in text(run("sweep", "digits", "--each", "pruning.size=1,2"))
+
+
 def test_a_sweep_says_why_a_run_failed(tmp_path):
     result = run("sweep", "cifar10", "--algebras", "R", "--data", tmp_path, "--out", tmp_path / "runs")
     assert result.exit_code == 1

@@ -19,6 +19,7 @@ from algebranets import CROSS, DUAL, M2C, M2R, M3R, M4R, C, H, R, product, recip
 from algebranets.nn import windowed
 from algebranets.nn.relative import RelativeAttention, sinusoids
 from algebranets.product import Geometry
+from algebranets.pruning import Pruner
 from algebranets.train.hardware import capture
 from conftest import ALGEBRAS
 from test_models import logits_of, small
@@ -39,6 +40,22 @@ def exact_float32():
 def assert_same(result, expected, **tolerance):
     for a, b in zip(zoo.outputs(result), zoo.outputs(expected), strict=True):
         torch.testing.assert_close(a.cpu().to(b.dtype), b.cpu(), **tolerance)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32], ids=str)
+@pytest.mark.parametrize("algebra", [R, C, H, M2R, M3R, M2C], ids=str)
+def test_a_sparse_layer_computes_what_the_pruned_one_does(algebra, dtype):
+    """By both kernels, and laid out where rows are many; twice, since the second time weights are read early."""
+    layer = an.nn.Linear(96 * algebra.dim, 40 * algebra.dim, device="cuda", dtype=dtype, algebra=algebra)
+    Pruner(layer, 0.8, layers="*").finish()
+    made, eps = an.sparse(layer), torch.finfo(dtype).eps
+    with torch.no_grad():
+        for rows in (1, 7, 40, 300, 1):
+            x = torch.randn(rows, 96 * algebra.dim, device="cuda", dtype=dtype)
+            exact = an.product.linear(
+                x.double(), layer.weight.double(), layer.bias.double(), algebra=algebra, lowering="reference"
+            )
+            assert_same(made(x, activation="relu").double(), exact.relu(), atol=max(4 * eps, 1e-5), rtol=4 * eps)
 
 
 @pytest.mark.parametrize("lowering", ["blocks", "bilinear", "kernels"])

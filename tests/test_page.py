@@ -14,7 +14,8 @@ from algebranets.algebra import CATALOGUE
 from algebranets.cli import app
 from algebranets.report import figures, page, style
 from algebranets.report.groups import studies
-from runs import cifar_results, result
+from algebranets.report.pruned import figures as pruned_figures
+from runs import cifar_results, pruned, pruned_results, result
 
 
 def only(results):
@@ -55,20 +56,70 @@ def test_figures_are_the_same_each_time_and_carry_no_fixed_ink():
     assert "C, norm whitening 94.20 at 2.00 M parameters and 500 M multiply-adds" in text
 
 
-def test_pruned_networks_are_drawn_beside_the_dense_one():
-    runs = [result(76.0, "M2R", recipe="resnet50")]
-    assert figures.sparsity(only(runs)) is None
-    runs += [result(76 - s, "M2R", recipe="resnet50", changes={"pruning.sparsity": s}) for s in (0.5, 0.9)]
-    assert "sparsity, %" in figures.sparsity(only(runs))
-    assert "M2R 76.00 at 0 %; M2R, sparsity 0.5 75.50 at 50 %" in figures.sparsity(only(runs))
+def described(svg):
+    return re.search(r'aria-label="([^"]*)"', svg)[1]
+
+
+def test_pruned_networks_are_drawn_from_the_dense_one_on():
+    runs = [result(76.0, "M2R", recipe="resnet50"), result(75.0, "C", recipe="resnet50")]
+    assert pruned_figures.quality_left(only(runs)) is None
+    runs += [result(76 - s, "M2R", recipe="resnet50", changes={"pruning.sparsity": s}) for s in (0.9, 0.5)]
+    runs += [result(75.8, "M2R", recipe="resnet50", changes={"pruning.sparsity": 0.5, "pruning.unit": "component"})]
+    text = pruned_figures.quality_left(only(runs))
+    assert described(text) == (
+        "top-1 accuracy: M2R 76.00 at 0 %, 75.50 at 50 %, 75.10 at 90 %; M2R, unit component 76.00 at 0 %, 75.80 at "
+        "50 %."
+    )
+    for label in pruned_figures.MEASURES.values():
+        assert f">{label}<" in text
 
 
 def test_a_recipe_that_prunes_is_drawn_where_it_prunes_to():
     runs = [result(70.0 + n, algebra, recipe="resnet50-pruned") for n, algebra in enumerate(("R", "M2R"))]
-    assert "R 70.00 at 90 %; M2R 71.00 at 90 %." in figures.sparsity(only(runs))
+    assert described(pruned_figures.quality_left(only(runs))) == "top-1 accuracy: R 70.00 at 90 %; M2R 71.00 at 90 %."
     runs += [result(76.0, recipe="resnet50-pruned", changes={"pruning.sparsity": 0.0})]
-    assert "R, sparsity 0 76.00 at 0 %" in figures.sparsity(only(runs))
-    assert figures.sparsity(only([result(math.nan, recipe="resnet50-pruned")])) is None
+    assert "R 76.00 at 0 %, 70.00 at 90 %" in pruned_figures.quality_left(only(runs))
+    assert pruned_figures.quality_left(only([result(math.nan, recipe="resnet50-pruned")])) is None
+
+
+def test_what_is_left_is_drawn_where_it_was_counted():
+    """The dense network of before is known by its parameters, a pruned one is not."""
+    dense, half, most = (pruned(94.0 - s, sparsity=s) for s in (0.0, 0.5, 0.9))
+    old = {"nonzero": None, "multiplies_left": None}
+    none = only([dense, replace(half, **old)])
+    assert pruned_figures.quality_left(none, ("nonzero",)) is None
+    joint = pruned_figures.quality_left(none)
+    assert ">sparsity, %<" in joint
+    assert ">parameters not zero<" not in joint
+    (line,) = pruned_figures._lines(one := only([replace(dense, **old), replace(half, **old), most]), one.pruned)
+    for measure, places in (("nonzero", [1e6, 1e5]), ("multiplies_left", [5e8, 5e7]), ("sparsity", [0, 50, 90])):
+        assert [place for place, _ in pruned_figures._places(line.groups, measure)] == pytest.approx(places)
+
+
+def test_criteria_have_a_panel_of_their_own():
+    study = only(pruned_results())
+    assert "criterion" not in pruned_figures.quality_left(study)
+    lines = described(pruned_figures.criteria(study)).split("; ")
+    assert len(lines) == 4  # M2R's, not the other algebras'
+    assert lines[0] == "top-1 accuracy: M2R 94.40 at 0 %, 94.30 at 50 %, 94.00 at 70 %, 92.80 at 90 %"
+    assert pruned_figures.criteria(only([pruned(93.0)])) is None
+
+
+def test_pruned_networks_do_not_flood_the_page(tmp_path):
+    text = page.write(pruned_results(1), tmp_path).read_text()
+    names = "R, C, M2R, H, R, sparsity 0.9, C, sparsity 0.9, M2R, sparsity 0.9, H, sparsity 0.9"
+    assert described((tmp_path / "cifar10-pruned-curves.svg").read_text()) == f"top-1 accuracy by epoch: {names}."
+    drawn = {path.stem.removeprefix("cifar10-pruned-") for path in tmp_path.glob("*.svg")}
+    assert drawn == {"sparsity", "nonzero", "multiplies-left", "criteria", "pruning", "curves", "curves-loss"}
+    for heading in ("Pruned", "Criteria against the norm", "Components against tuples", "Quality of pruned networks"):
+        assert f"<h3>{heading}</h3>" in text
+
+
+@pytest.mark.parametrize("settings", [{}, {"unit": "component"}, {"criterion": "determinant"}, {"sparsity": 0.0}])
+def test_a_study_of_one_run_has_a_page(settings, tmp_path):
+    text = page.write([pruned(93.0, **settings)], tmp_path).read_text()
+    assert "<title>AlgebraNets report: CIFAR-10, pruned</title>" in text
+    assert ("<h3>Pruned</h3>" in text) == ("sparsity" not in settings)
 
 
 def test_algebras_of_ones_own_look_like_no_other():
@@ -168,6 +219,7 @@ def written(tmp_path_factory):
     folder = tmp_path_factory.mktemp("report")
     changes = {"model.activation": "determinant-gate", "label_smoothing": 0.1, "optimizer.weight_decay": 0.0005}
     runs = [*cifar_results(), *(result(93.0, "M2R", seed, changes=changes) for seed in range(3))]
+    runs += pruned_results()
     runs += [result(1.3, recipe="gru", metric="bpc", changes={"model.hidden_size": 1024})]
     assert page.write(runs, folder) == folder / "report.html"
     return folder
@@ -249,7 +301,7 @@ def test_mistakes_are_explained(tmp_path):
     broken.write_text(json.dumps(asdict(result(94.0))) + "\n{")
     odd = tmp_path / "odd.jsonl"
     odd.write_bytes(b"\xff\xfe\n")
-    wrong = {"value": None, "width": "1", "curve": [3], "changes": None}
+    wrong = {"value": None, "width": "1", "curve": [3], "changes": None, "nonzero": "all"}
     for field, value in wrong.items():
         (tmp_path / f"{field}.jsonl").write_text(json.dumps({**asdict(result(94.0)), field: value}) + "\n")
     for path, message in (
@@ -326,7 +378,7 @@ def test_a_browser_shows_it_well_on_desk_and_phone_by_day_and_night(written, bro
             assert opened.evaluate(f"{root}.scrollWidth <= {root}.clientWidth"), (width, scheme)
             if width > 1000:  # where every table of the report fits, none need be scrolled
                 tables = opened.locator("section > .scroll")
-                assert tables.count() == 3
+                assert tables.count() == 7
                 assert tables.evaluate_all("(found) => found.every((e) => e.scrollWidth <= e.clientWidth)")
             backgrounds[scheme] = opened.evaluate("getComputedStyle(document.body).backgroundColor")
             low = {name: ratio for name, ratio in opened.evaluate(CONTRASTS).items() if ratio < 4.5}

@@ -1,15 +1,17 @@
-"""Pruning: hand-computed schedules and masks, what is spared, and runs that end sparse."""
+"""Pruning: schedules, criteria and masks computed by hand, what is spared, and runs that end sparse."""
 
+import lightning.pytorch as pl
 import pytest
 import torch
 from safetensors.torch import load_file
 
 import algebranets as an
-from algebranets import pruning, train
-from algebranets.pruning import Pruner, prunable
+from algebranets import train
+from algebranets.pruning import CRITERIA, Pruner, Schedule, prunable, weights
 from algebranets.train import Hardware
 from conftest import ALGEBRAS
 from test_training import small
+from zoo import LAYERS, outputs
 
 
 def linear(algebra, *weights):
@@ -19,22 +21,116 @@ def linear(algebra, *weights):
     return an.nn.Sequential(*layers)
 
 
+# The schedule ---------------------------------------------------------------------------------------------------------
+
+
 def test_sparsity_follows_the_cubic_of_zhu_and_gupta():
     """At half way between begin and end it is 1 - (1/2)^3 of the target."""
-    pruner = Pruner(an.models.create("cifar_resnet", algebra="C", num_blocks=1), target=0.8, steps=1000)
+    schedule = Schedule(target=0.8, steps=1000)
     values = {0: 0, 200: 0, 350: 0.8 * (1 - 0.75**3), 500: 0.7, 650: 0.8 * (1 - 0.25**3), 800: 0.8, 1000: 0.8}
-    assert [pruner.due(step) for step in values] == pytest.approx(list(values.values()))
+    assert [schedule.share(step) for step in values] == pytest.approx(list(values.values()))
 
 
-def test_it_prunes_only_when_it_is_time():
-    pruner = Pruner(an.models.create("cifar_resnet", algebra="C", num_blocks=1), target=0.5, steps=100, every=10)
-    seen = []
-    pruner.prune = seen.append
-    for _ in range(100):
+@pytest.mark.parametrize(
+    ("options", "due"),
+    [
+        ({"steps": 100, "every": 10}, [30, 40, 50, 60, 70, 80]),
+        ({"steps": 100, "every": 25}, [25, 50, 75, 100]),  # 75 is not the end: 100 has the target
+        ({"steps": 50, "every": 20, "name": "one-shot"}, [10, 20, 40]),  # later ones change nothing but regrow
+        ({"steps": 50, "every": 20, "name": "constant"}, [0, 20, 40]),
+        ({"every": 40}, [0, 40, 80]),
+    ],
+    ids=str,
+)
+def test_it_is_time_to_prune_every_so_often_between_begin_and_end(options, due):
+    schedule = Schedule(target=0.5, **options)
+    assert [step for step in range(101) if schedule.due(step) and step <= (schedule.steps or 100)] == due
+    assert schedule.share(due[-1]) == 0.5
+
+
+def test_the_other_schedules_reach_the_target_at_once():
+    shot = Schedule(0.5, 100, name="one-shot")
+    assert [shot.share(step) for step in (0, 19, 20, 100)] == [0, 0, 0.5, 0.5]
+    assert [Schedule(0.5, 100, name="constant").share(step) for step in (0, 100)] == [0.5, 0.5]
+    assert Schedule(0.5).share(0) == 0.5
+
+
+def test_a_pruner_without_steps_prunes_when_it_is_made():
+    model = an.nn.Sequential(*(an.nn.Linear(16, 16, algebra=an.M2R) for _ in range(3)))
+    pruner = Pruner(model, target=0.75)
+    assert pruner.sparsity == 0.75
+    masks = [weight.stored == 0 for weight in pruner.weights]
+    for _ in range(201):
         pruner.step()
-    assert len(seen) == 7  # behind steps 30, 40, ..., 80, and once more
-    assert seen[-2:] == pytest.approx([0.5, 0.5])
-    assert seen == sorted(seen)
+    assert all(torch.equal(weight.stored == 0, mask) for weight, mask in zip(pruner.weights, masks, strict=True))
+
+
+# Criteria -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("matrix", "sizes"),
+    [
+        ([[3, 0], [0, -1]], {"norm": 10**0.5, "determinant": 3, "smallest-eigenvalue": 1, "largest-eigenvalue": 3}),
+        ([[0, -2], [2, 0]], {"norm": 8**0.5, "determinant": 4, "smallest-eigenvalue": 2, "largest-eigenvalue": 2}),
+        ([[1, 1], [0, 1]], {"norm": 3**0.5, "determinant": 1, "smallest-eigenvalue": 1, "largest-eigenvalue": 1}),
+        ([[1, 2], [2, 4]], {"norm": 5, "determinant": 0, "smallest-eigenvalue": 0, "largest-eigenvalue": 5}),
+    ],
+    ids=str,
+)
+def test_criteria_of_two_by_two_matrices_by_hand(matrix, sizes):
+    """A diagonal one, a rotation (whose eigenvalues are 2i and -2i), a shear, and one that divides zero."""
+    t = torch.tensor(matrix, dtype=torch.float64).flatten()
+    assert {name: float(size(t, an.M2R)) for name, size in CRITERIA.items()} == pytest.approx(sizes, abs=1e-7)
+
+
+@pytest.mark.parametrize("name", ["M3R", "M4R", "M2C", "diagonal(4)", "DUAL"])
+def test_criteria_are_those_of_the_matrix_of_left_multiplication(name):
+    algebra = an.algebra.get(name)
+    torch.manual_seed(0)
+    t = torch.randn(algebra.dim, 7, dtype=torch.float64)
+    structure = torch.zeros(algebra.dim, algebra.dim, algebra.dim, dtype=torch.float64)
+    for i, j, k, c in algebra.terms:
+        structure[i, j, k] = c
+    left = torch.einsum("ijk,in->nkj", structure, t)
+    eigenvalues = torch.linalg.eigvals(left).abs()
+    torch.testing.assert_close(CRITERIA["smallest-eigenvalue"](t, algebra), eigenvalues.amin(1), rtol=1e-6, atol=1e-7)
+    torch.testing.assert_close(CRITERIA["largest-eigenvalue"](t, algebra), eigenvalues.amax(1), rtol=1e-6, atol=1e-7)
+    order = torch.linalg.det(left).abs().argsort()  # which counts a block as often as there are copies of it
+    assert torch.equal(CRITERIA["determinant"](t, algebra).argsort(), order)
+
+
+@pytest.mark.parametrize("name", ["C", "H", "R"])
+def test_where_tuples_rotate_and_scale_all_criteria_agree(name):
+    algebra = an.algebra.get(name)
+    t = torch.randn(algebra.dim, 50, dtype=torch.float64)
+    orders = [size(t, algebra).argsort().tolist() for size in CRITERIA.values()]
+    assert all(order == orders[0] for order in orders)
+
+
+@pytest.mark.parametrize("criterion", CRITERIA)
+def test_the_smallest_by_the_criterion_go(criterion):
+    torch.manual_seed(0)
+    layer = an.nn.Linear(32, 32, algebra=an.M2R)
+    before = layer.weight_tuples.detach().clone()
+    Pruner(layer, 0.5, criterion=criterion, layers="weight")
+    gone, size = (layer.weight_tuples == 0).all(0), CRITERIA[criterion](before, an.M2R)
+    assert gone.sum() == 32
+    assert size[gone].max() <= size[~gone].min()
+
+
+def test_what_is_pruned_does_not_come_back_before_a_tuple_that_is_just_as_small():
+    """Both have determinant 0, but the one is zero already."""
+    layer = an.nn.Linear(4, 8, algebra=an.M2R, bias=False)
+    layer.weight_tuples = torch.tensor([[1, 1, 1, 1], [1, 0, 0, 0.1]]).T.reshape(4, 2, 1)
+    pruner = Pruner(layer, 0.5, criterion="norm", layers="weight")
+    assert (layer.weight_tuples == 0).all(0).flatten().tolist() == [False, True]
+    pruner.criterion = "determinant"
+    pruner.prune(0.5)
+    assert (layer.weight_tuples == 0).all(0).flatten().tolist() == [False, True]
+
+
+# Masks ----------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("algebra", ALGEBRAS, ids=str)
@@ -43,7 +139,7 @@ def test_the_smallest_tuples_go_whole_and_no_others(algebra):
     model = an.nn.Sequential(*(an.nn.Conv2d(4 * algebra.dim, 3 * algebra.dim, 3, algebra=algebra) for _ in range(2)))
     layer = model[1]
     before = layer.weight_tuples.clone()
-    pruner = Pruner(model, target=0.5, steps=100, layers=[layer])
+    pruner = Pruner(model, target=0.5, steps=100, layers="1.*")
     pruner.prune(0.25)
     after, size = layer.weight_tuples, before.norm(dim=0)
     gone = (after == 0).all(0)
@@ -80,15 +176,98 @@ def test_what_is_pruned_stays_zero_while_the_rest_learns():
     torch.testing.assert_close(model(x), masked)
 
 
+def test_global_ranking_prunes_the_layer_of_small_weights_more():
+    model = an.nn.Sequential(*(an.nn.Linear(16, 16, algebra=an.H) for _ in range(3)))
+    with torch.no_grad():
+        model[0].weight *= 100
+    Pruner(model, target=0.5, scope="global")
+    assert (model[0].weight != 0).all()
+    assert (model[1].weight == 0).all()
+    assert (model[2].weight != 0).all()  # spared
+
+
+def test_a_global_threshold_is_one_number_for_all_layers():
+    torch.manual_seed(0)
+    model = an.nn.Sequential(*(an.nn.Linear(16 * n, 16 * n + 16, algebra=an.C) for n in (1, 2, 3)))
+    pruner = Pruner(model, target=0.4, scope="global", layers="*")
+    before = [weight.tuples(weight.layer.parametrizations.weight.original).norm(dim=0) for weight in pruner.weights]
+    gone = [(weight.tuples(weight.stored) == 0).all(0) for weight in pruner.weights]
+    assert max(size[mask].max() for size, mask in zip(before, gone, strict=True)) <= min(
+        size[~mask].min() for size, mask in zip(before, gone, strict=True)
+    )
+    assert sum(int(mask.sum()) for mask in gone) == round(0.4 * sum(mask.numel() for mask in gone))
+
+
+def test_with_regrow_a_tuple_comes_back_when_it_has_grown():
+    other = an.nn.Linear(4, 2, algebra=an.C, bias=False)
+    other.weight_tuples = torch.tensor([[5.0, 1.0], [0.0, 0.0]]).reshape(2, 1, 2)
+    pruner = Pruner(other, target=0.5, every=1, regrow=True, layers="weight")
+    optimizer = torch.optim.SGD(other.parameters(), lr=1.0)
+    assert (other.weight_tuples != 0).any(0).tolist() == [[True, False]]
+    other(torch.tensor([[0.0, -9.0, 0.0, 0.0]])).sum().backward()  # the second input's first component
+    optimizer.step()
+    pruner.step()
+    assert (other.weight_tuples != 0).any(0).tolist() == [[False, True]]
+    pruner.finish()
+    assert (other.weight_tuples[:, 0, 0] == 0).all()
+
+
+def test_a_pruner_of_a_saved_model_goes_on_where_it_was():
+    """A loop of one's own, stopped at every step in turn: model, optimiser and pruner are saved and loaded."""
+
+    def start():
+        torch.manual_seed(0)
+        model = an.nn.Sequential(*(an.nn.Linear(16, 16, algebra=an.M2R) for _ in range(3)))
+        pruner = Pruner(model, target=0.8, steps=10, every=2)
+        return [model, torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9), pruner]
+
+    def go_on(parts, steps):
+        model, optimizer, pruner = parts
+        for step in steps:
+            optimizer.zero_grad()
+            x = torch.randn(8, 16, generator=torch.Generator().manual_seed(step))
+            model(x).square().mean().backward()
+            optimizer.step()
+            pruner.step()
+        return model.state_dict()
+
+    whole = go_on(start(), range(10))
+    for stop in range(1, 10):
+        first = start()
+        go_on(first, range(stop))
+        saved, second = [part.state_dict() for part in first], start()
+        for part, state in zip(second, saved, strict=True):
+            part.load_state_dict(state)
+        resumed = go_on(second, range(stop, 10))
+        assert all(torch.equal(resumed[name], value) for name, value in whole.items())
+
+
 @pytest.mark.parametrize("name", ["resnet18", "mobilenet_v1", "cifar_resnet"])
 def test_the_first_convolution_the_lift_and_the_last_layer_are_spared(name):
     model = an.models.create(name, algebra="M2R", width=0.25)
-    names = {id(module): name for name, module in model.named_modules()}
-    chosen = {names[id(layer)] for layer in prunable(model)}
+    chosen = {weight.path.removesuffix(".weight") for weight in prunable(model)}
     everything = {n for n, m in model.named_modules() if isinstance(m, an.nn.Linear | an.nn.Conv2d)}
     first = {"resnet18": "conv1", "mobilenet_v1": "stem.0", "cifar_resnet": "stem.0"}[name]
     assert everything - chosen == {first, "fc"}
     assert not any(n.startswith("lift") for n in chosen)
+
+
+@pytest.mark.parametrize("example", LAYERS, ids=lambda example: example.label)
+def test_every_weight_over_an_algebra_can_be_pruned_and_no_other(example):
+    """Stacked gates and projections too; the layer computes with what is left."""
+    layer = example.make(an.H).eval()
+    found = weights(layer)
+    real = example.name.startswith(("Lift", "Whitening"))
+    matrices = {n for n, p in layer.named_parameters() if p.dim() > 1 and "weight" in n.rpartition(".")[2]}
+    assert {weight.path for weight in found} == (set() if real else matrices)
+    if found:
+        pruner, inputs = Pruner(layer, target=0.5, layers="*"), example.feed(an.H)
+        masked = outputs(layer(*inputs))
+        pruner.finish()
+        for weight in found:
+            gone = (weight.tuples(weight.stored) == 0).all(0)
+            assert gone.sum() == round(0.5 * gone.numel())
+        torch.testing.assert_close(outputs(layer(*inputs)), masked)
 
 
 def test_accounting_sees_what_is_gone():
@@ -96,7 +275,7 @@ def test_accounting_sees_what_is_gone():
     for unit, skipped in (("tuple", True), ("component", False)):
         model = an.models.create("cifar_resnet", algebra="M2R", num_blocks=1)
         whole = an.account(model)
-        Pruner(model, target=0.5, steps=100, unit=unit).prune(0.5)
+        Pruner(model, target=0.5, unit=unit)
         pruned = an.account(model)
         assert pruned.nonzero < 0.7 * whole.nonzero
         assert (pruned.multiplies_left < 0.7 * whole.multiplies) == skipped
@@ -113,20 +292,44 @@ def test_a_pruned_run_publishes_sparse_weights(tmp_path):
     assert train.evaluate(tmp_path)["accuracy"] == pytest.approx(train.RunFolder(tmp_path).finished().value)
 
 
+def test_in_lightning_it_is_a_callback():
+    torch.manual_seed(0)
+    model = an.models.create("cifar_resnet", algebra="H", num_blocks=1, width=0.25, num_classes=3)
+    pruner = Pruner(model, 0.75, steps=6, every=2)
+    task = train.Classification(model, num_classes=3, optimizer=train.Optimizer(lr=0.1), steps=6)
+    images = torch.utils.data.TensorDataset(torch.randn(24, 3, 8, 8), torch.arange(24) % 3)
+    options = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "accelerator": "cpu"}
+    pl.Trainer(max_steps=6, callbacks=[train.Prune(pruner)], **options).fit(
+        task, torch.utils.data.DataLoader(images, batch_size=4)
+    )
+    assert pruner.sparsity == pytest.approx(0.75, abs=0.01)
+    assert pruner.count == 6
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"target": 1.5}, "target must lie between 0 and 1"),
         ({"begin": 0.9}, "begin and end must be shares of training with begin < end"),
+        ({"steps": -1}, "steps must be the length of training, or 0 to prune at once; got -1"),
         ({"every": 0}, "every must be at least 1"),
         ({"every": 90, "steps": 100, "end": 0.95}, "have a multiple among the last steps, from 0.95 of 100 on"),
+        ({"schedule": "linear"}, "schedule must be one of cubic, one-shot, constant; got 'linear'"),
         ({"unit": "row"}, "unit must be one of tuple, component; got 'row'"),
+        ({"scope": "model"}, "scope must be one of layer, global; got 'model'"),
+        ({"criterion": "size"}, "criterion must be one of norm, determinant, .*; got 'size'"),
+        ({"criterion": "determinant", "unit": "component"}, "criterion must be norm where components are pruned"),
+        ({"layers": "stage9.*"}, "layers must match some weights of CifarResNet: stem.0.weight, .*; got 'stage9"),
     ],
 )
 def test_wrong_arguments_are_explained(options, message):
     model = an.models.create("cifar_resnet", algebra="C", num_blocks=1)
     with pytest.raises(ValueError, match=message):
         Pruner(model, **{"target": 0.5, "steps": 1000, **options})
-    with pytest.raises(ValueError, match="Linear has no layer to prune"):
+
+
+def test_what_cannot_be_pruned_is_explained():
+    with pytest.raises(ValueError, match="Linear has no weight to prune"):
         Pruner(torch.nn.Linear(2, 2), 0.5, 100)
-    assert set(pruning.UNITS) == {"tuple", "component"}
+    with pytest.raises(ValueError, match="criterion must be norm over CROSS, which has no unit"):
+        Pruner(an.nn.Linear(6, 6, algebra=an.CROSS), 0.5, criterion="smallest-eigenvalue", layers="*")

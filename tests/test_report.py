@@ -2,14 +2,16 @@
 
 import math
 import re
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 
 from algebranets.algebra import CATALOGUE
-from algebranets.report import numbers, page, paper, published, summary, tables
+from algebranets.report import numbers, page, paper, parts, published, summary, tables
 from algebranets.report.groups import studies
-from runs import CIFAR, cifar_results, result
+from algebranets.report.pruned import tables as pruned_tables
+from algebranets.train.results import Result
+from runs import CIFAR, DENSE, cifar_results, pruned, pruned_results, result
 
 
 def one(results):
@@ -30,8 +32,8 @@ def test_runs_that_differ_in_the_seed_only_are_one_row():
     wide, narrow = sorted(study.groups, key=lambda group: -group.first.width)
     assert (wide.mean, wide.spread, len(wide.results)) == (95.0, 1.0, 3)
     assert (narrow.mean, narrow.spread, len(narrow.results)) == (90.0, None, 1)
-    assert tables.reached(wide) == "95.00 ± 1.00 (3 seeds)"
-    assert tables.reached(narrow) == "90.00 (1 seed)"
+    assert parts.reached(wide) == "95.00 ± 1.00 (3 seeds)"
+    assert parts.reached(narrow) == "90.00 (1 seed)"
 
 
 def test_the_spread_is_the_sample_standard_deviation():
@@ -62,7 +64,7 @@ def test_a_diverged_run_is_said_and_not_averaged_away():
     study = one([result(94.0), result(float("nan"), seed=1), result(93.0, "C")])
     real, _ = study.groups
     assert real.spread is None
-    assert tables.reached(real) == "diverged (2 seeds)"
+    assert parts.reached(real) == "diverged (2 seeds)"
     assert study.finished == [study.groups[1]]
     assert summary.headline(study).startswith("C reaches 93.00 %")
 
@@ -215,6 +217,178 @@ def test_a_change_that_all_runs_share_is_said_once():
     assert "(all runs" not in summary.headline(one([result(80.0)]))
 
 
+# Pruned ---------------------------------------------------------------------------------------------------------------
+
+
+def texts(sheet):
+    return [[cell.text for cell in row] for row in sheet.rows]
+
+
+def seeds(mean, spread=0.01, **settings):
+    """Three runs of which the sample standard deviation is ``spread``."""
+    return [pruned(mean + (seed - 1) * spread, seed=seed, **settings) for seed in range(3)]
+
+
+def test_rows_are_dense_and_pruned_networks_have_tables_of_their_own():
+    study = one(pruned_results())
+    assert [study.name(group) for group in study.rows] == list(DENSE)
+    assert len(study.pruned) == 27
+    assert not study.ablations
+    assert not study.lengths
+    titles = [sheet.title for sheet in tables.sheets(study)]
+    assert titles == ["Against the real network", "Pruned", "Criteria against the norm", "Components against tuples"]
+    assert not {"Pruned", *titles[2:]} & {sheet.title for sheet in tables.sheets(one(cifar_results()))}
+
+
+def test_a_pruned_network_stands_beside_the_dense_one_and_says_what_is_left():
+    sheet = pruned_tables.pruned_sheet(one([*pruned_results(), pruned(90.0, "M3R")]))
+    assert ["M2R", "50 %", "500 k (50 %)", "250 M (50 %)", "94.30 ± 0.01 (3 seeds)", "−0.10"] in texts(sheet)
+    component = ["M2R, unit component", "90 %", "100 k (10 %)", "500 M (100 %)", "93.60 ± 0.01 (3 seeds)", "−0.80"]
+    assert component in texts(sheet)
+    (alone,) = (row for row in texts(sheet) if row[0] == "M3R")
+    assert alone[-2:] == ["90.00 (1 seed)", numbers.NONE]  # no dense one was trained
+    assert [row[:2] for row in texts(sheet)[:4]] == [["R", "50 %"], ["R", "70 %"], ["R", "90 %"], ["C", "50 %"]]
+
+
+def test_the_recipe_that_prunes_and_the_one_that_was_told_to_say_the_same():
+    """One at its own sparsity with the dense one a change of it, one the other way round."""
+    own = one([pruned(93.0), pruned(94.0, sparsity=0.0)])
+    told = one([result(93.0, "M2R", changes={"pruning.sparsity": 0.9}), result(94.0, "M2R")])
+    assert texts(pruned_tables.pruned_sheet(own)) == texts(pruned_tables.pruned_sheet(told))
+    assert texts(pruned_tables.pruned_sheet(own))[0][-1] == "−1.00"
+    assert own.is_of_pruning
+    assert not told.is_of_pruning
+    assert summary.headline(told) == "M2R reaches 94.00 % top-1 accuracy with 1.00 M parameters."
+
+
+def test_dense_runs_are_one_network_whatever_would_have_been_pruned():
+    study = one([pruned(94.0, sparsity=0.0), pruned(94.2, seed=1, sparsity=0.0, unit="component")])
+    assert [len(group.results) for group in study.groups] == [2]
+
+
+def test_a_pruned_network_is_compared_with_the_dense_one_of_its_width_and_norm():
+    changes = {"model.norm": "whitening"}
+    own = {"algebra": "H", "recipe": "cifar10-pruned"}
+    runs = [result(90.0, width=0.5, changes=changes, **own)]
+    for value, width, more in ((94.0, 1.0, changes), (93.0, 0.5, {}), (92.0, 0.5, changes)):
+        runs.append(result(value, width=width, changes={**more, "pruning.sparsity": 0.0}, **own))
+    assert [row[-1] for row in texts(pruned_tables.pruned_sheet(one(runs)))] == ["−2.00"]
+
+
+def test_criteria_stand_beside_the_norm_and_the_papers_table_4():
+    sheet = pruned_tables.criteria_sheet(one(pruned_results()))
+    assert sheet.headings[1::2] == ("largest eigenvalue", "determinant", "smallest eigenvalue")  # best first
+    assert texts(sheet) == [
+        ["M2R, 50 %", "−0.05", "−0.02", "−0.02", "−0.27", "−0.20", "−0.76"],
+        ["M2R, 70 %", "−0.20", "−0.57", "−0.40", "−1.26", "−0.80", "−1.71"],
+        ["M2R, 90 %", "−0.80", "−0.73", "−1.60", "−2.69", "−3.20", "−3.558"],
+    ]
+    assert sheet.rows[0][3].tone == ""  # two hundredths, of a spread of one
+    assert sheet.rows[0][1].tone == "worse"
+    assert sheet.notes[1] == (
+        "The paper's order at every sparsity, best first: norm, largest eigenvalue, determinant, smallest eigenvalue. "
+        "Our means, of what was run, are in that order for M2R, 70 %; M2R, 90 %. They are not for M2R, 50 % (norm, "
+        "determinant, largest eigenvalue, smallest eigenvalue)."
+    )
+
+
+def test_the_papers_order_is_that_of_its_table_at_every_sparsity():
+    for figures in paper.CRITERIA.values():
+        lost = {"norm": 0.0, **{name: -float(figure) for name, figure in figures.items()}}
+        assert sorted(lost, key=lost.get) == published.criteria()
+
+
+@pytest.mark.parametrize(
+    ("means", "note"),
+    [
+        ({"norm": 93.0, "determinant": 92.0}, "of what was run, are in that order for M2R, 90 %."),
+        ({"norm": 92.0, "determinant": 93.0}, "Our means are not: M2R, 90 % (determinant, norm)."),
+        ({"determinant": 92.0, "smallest-eigenvalue": 91.0}, "of what was run, are in that order for M2R, 90 %."),
+        ({"norm": 92.0, "determinant": math.nan}, None),
+        ({"determinant": 92.0}, None),
+    ],
+)
+def test_the_note_on_order_is_of_what_was_run_to_the_end(means, note):
+    runs = [pruned(mean, **({} if name == "norm" else {"criterion": name})) for name, mean in means.items()]
+    sheet = pruned_tables.criteria_sheet(one(runs))
+    assert [text.endswith(note) for text in sheet.notes[1:]] == ([True] if note else [])
+
+
+def test_criteria_that_were_not_run_or_are_not_the_papers_are_none():
+    settings = {"sparsity": 0.6, "criterion": "determinant"}
+    runs = [pruned(93.0, sparsity=0.6), pruned(92.0, **settings), pruned(91.0, "H", **settings)]
+    sheet = pruned_tables.criteria_sheet(one([*runs, pruned(90.0, criterion="trace")]))
+    none = numbers.NONE
+    assert sheet.headings[-2:] == ("trace", "paper")
+    assert [row[:5] for row in texts(sheet)] == [
+        ["M2R, 60 %", none, none, "−1.00", none],  # the paper prunes to no 60 % in this table
+        ["M2R, 90 %", none, "−0.73", none, "−2.69"],  # and there is no norm at 90 %
+        ["H, 60 %", none, none, none, none],
+    ]
+    assert not pruned_tables.criteria_sheet(one([pruned(93.0), pruned(92.0, unit="component")])).rows
+
+
+def test_components_stand_beside_tuples_and_the_papers_table_5():
+    runs = [*pruned_results(), pruned(94.1, "C", unit="component"), pruned(94.1, "H", sparsity=0.6, unit="component")]
+    sheet = pruned_tables.components_sheet(one(runs))
+    none = numbers.NONE
+    assert sheet.headings == ("sparsity", "C", "M2R", "paper", "H", "paper")
+    assert texts(sheet) == [
+        ["50 %", none, "+0.05", "+0.20", "+0.05", "+0.18"],
+        ["60 %", none, none, "+0.37", none, "+0.32"],
+        ["70 %", none, "+0.20", "+0.58", "+0.20", "+0.49"],
+        ["90 %", "+1.50", "+0.80", "+2.13", "+0.80", "+1.64"],
+    ]
+    assert [cell.tone for cell in sheet.rows[-1]] == ["", "", "better", "", "better", ""]  # C has one seed
+    assert sheet.notes[1].endswith("here in 7 of 7 cases.")
+    assert min(float(figure) for row in paper.COMPONENTS.values() for figure in row.values()) > 0
+
+
+@pytest.mark.parametrize(("spread", "tone"), [(0.24, "better"), (0.26, "")])
+def test_half_a_percent_tells_where_it_is_more_than_twice_the_spread(spread, tone):
+    runs = [*seeds(92.0, 0.01), *seeds(92.5, spread, unit="component")]
+    assert pruned_tables.components_sheet(one(runs)).rows[0][1] == ("+0.50", tone)
+
+
+def test_fewer_bits_are_better_when_pruned_too_and_are_no_figures_of_the_paper():
+    kinds = {"norm": 1.5, "determinant": 1.4}
+    changes = {name: {"pruning.sparsity": 0.9, "pruning.criterion": name} for name in kinds}
+    changes["norm"].pop("pruning.criterion")
+    text = {"algebra": "M2R", "recipe": "gru", "metric": "bpc"}
+    study = one([result(kinds[name], changes=changes[name], **text) for name in kinds])
+    sheet = pruned_tables.criteria_sheet(study)
+    assert texts(sheet)[0][3:5] == ["−0.100", numbers.NONE]
+    assert sheet.notes[1].endswith("M2R, 90 % (determinant, norm).")
+    pair = [result(1.4, changes={"pruning.sparsity": 0.9, "pruning.unit": "component"}, **text), study.groups[0].first]
+    assert pruned_tables.components_sheet(one(pair)).headings == ("sparsity", "M2R")
+    assert pruned_tables.components_sheet(one(pair)).notes[1].endswith("here in 1 of 1 cases.")
+
+
+def test_rows_of_before_what_is_left_was_counted_still_load():
+    old = {key: value for key, value in asdict(pruned(93.0)).items() if key not in ("nonzero", "multiplies_left")}
+    run = Result.from_dict(old, "here")
+    assert (run.nonzero, run.multiplies_left) == (None, None)
+    (row,) = texts(pruned_tables.pruned_sheet(one([run])))
+    assert row == ["M2R", "90 %", numbers.NONE, numbers.NONE, "93.00 (1 seed)", numbers.NONE]
+    for wrong, found in (({"nonzero": 1.5}, "nonzero"), ({"multiplies_left": "all"}, "multiplies_left")):
+        with pytest.raises(ValueError, match=f"no result of algebranets: {found} must be as"):
+            Result.from_dict({**old, **wrong}, "here")
+    for wrong, found in (({**old, "zeros": 1}, "zeros"), ({k: v for k, v in old.items() if k != "seed"}, "seed")):
+        with pytest.raises(ValueError, match=re.escape(f"differs in ['{found}'].")):
+            Result.from_dict(wrong, "here")
+
+
+def test_older_rows_that_do_not_name_a_setting_have_the_usual_one():
+    old = pruned(93.0)
+    old = replace(old, experiment={**old.experiment, "pruning": {"sparsity": 0.9}})
+    study = one([old, pruned(94.0, seed=1), pruned(92.0, unit="component")])
+    assert [(group.unit, group.mean) for group in study.groups] == [("tuple", 93.5), ("component", 92.0)]
+    assert "differ in more than the seed" not in " ".join(summary.departures(study))
+    other = replace(old, seed=2, experiment={**old.experiment, "pruning": {"sparsity": 0.9, "every": 7}})
+    twice = [other, replace(other, seed=3, experiment={**other.experiment, "pruning": {"sparsity": 0.9, "every": 8}})]
+    assert "differ in more than the seed" in " ".join(summary.departures(one(twice)))
+
+
 # In words -------------------------------------------------------------------------------------------------------------
 
 
@@ -245,6 +419,48 @@ def test_the_headline_compares_with_real_networks_that_are_as_good_where_they_ar
     assert summary.headline(better).startswith("H x0.5 reaches 95.00 %")
 
 
+def test_the_headline_of_a_pruning_study_is_about_a_pruned_network():
+    study = one(pruned_results())
+    assert summary.headline(study) == (
+        "M2R with 90 % of its tuples pruned reaches 92.80 % top-1 accuracy, 1.60 below the dense one; with as many "
+        "components pruned it reaches 93.60 %; the real network, pruned as much, reaches 92.40 %."
+    )
+    assert [card.figure for card in summary.cards(study)] == ["92.80 %", "−1.60", "10 %", "10 %", "93 runs"]
+
+
+@pytest.mark.parametrize(
+    ("runs", "headline"),
+    [
+        ([pruned(93.0)], "M2R with 90 % of its tuples pruned reaches 93.00 % top-1 accuracy."),
+        ([pruned(93.0, "R", sparsity=0.5)], "R with 50 % of its weights pruned reaches 93.00 % top-1 accuracy."),
+        (
+            [pruned(93.0, unit="component"), pruned(93.0, sparsity=0.0)],
+            "M2R with 90 % of its components pruned reaches 93.00 % top-1 accuracy, as the dense one does.",
+        ),
+        (
+            [pruned(94.5, sparsity=0.7, criterion="determinant"), pruned(94.0, sparsity=0.0), pruned(math.nan)],
+            "M2R, criterion determinant with 70 % of its tuples pruned reaches 94.50 % top-1 accuracy, 0.50 above the "
+            "dense one.",
+        ),
+        ([pruned(math.nan)], "No network was trained to the end as the recipe has it."),
+        ([pruned(math.nan), pruned(94.0, sparsity=0.0)], "M2R reaches 94.00 % top-1 accuracy with 1.00 M parameters."),
+    ],
+)
+def test_the_headline_is_true_of_any_part_of_a_pruning_study(runs, headline):
+    study = one(runs)
+    assert summary.headline(study) == headline
+    assert summary.cards(study)[-1].figure == f"{len(runs)} run{'s' if len(runs) > 1 else ''}"
+
+
+def test_what_differs_from_the_paper_counts_pruned_rows():
+    text = " ".join(summary.departures(one([pruned(93.0), *seeds(94.0, sparsity=0.0)])))
+    assert "only signs and orders can be compared" in text
+    assert "M2R, sparsity 0.9: one seed only" in text
+    assert "not the recipe's own setting" not in text
+    many = [pruned(93.0, sparsity=n / 100) for n in range(10, 20)]
+    assert "10 of 11 rows: one seed only" in " ".join(summary.departures(one([*many, *seeds(94.0, sparsity=0.0)])))
+
+
 def test_what_was_not_run_is_said():
     text = " ".join(summary.departures(one([result(94.0), result(94.0, "M2R")])))
     assert "not trained here: C batch, C whitening, H batch, H whitening" in text
@@ -264,5 +480,5 @@ def test_markdown_has_every_row_and_is_a_table():
         lines = [line for line in sheet.markdown().splitlines() if line.startswith("|")]
         assert len(lines) == len(sheet.rows) + 2
         assert {line.count("|") for line in lines} == {len(sheet.headings) + 1}
-    strange = tables.Sheet("t", ("a", "b"), ((tables.Cell("x|y"), tables.Cell("1", "worse")),)).markdown()
+    strange = parts.Sheet("t", ("a", "b"), ((parts.Cell("x|y"), parts.Cell("1", "worse")),)).markdown()
     assert "| x\\|y | **1** |" in strange

@@ -49,6 +49,10 @@ SMALL = {
     "cifar10": {"steps": 2, "data.name": "digits", "data.crop": 6, "data.batch_size": 20, "model.num_blocks": 1},
     "resnet50": {"steps": 2, "data.name": "digits", "data.crop": 8, "data.batch_size": 20},
     "mobilenet_v1": {"steps": 2, "data.name": "digits", "data.crop": 8, "data.batch_size": 20},
+    "cifar10-pruned": {
+        "steps": 2, "data.name": "digits", "data.crop": 6, "data.batch_size": 20, "model.num_blocks": 1,
+        "pruning.every": 1,
+    },
     "resnet50-pruned": {
         "steps": 2, "data.name": "digits", "data.crop": 8, "data.batch_size": 20, "pruning.every": 1,
     },
@@ -62,12 +66,16 @@ SMALL = {
 }  # fmt: skip
 SMALL |= {f"transformer_xl-{name}": SMALL["transformer_xl"] for name in ("short", "small")}
 WIDTHS = {"resnet50": 0.125, "resnet50-pruned": 0.125, "mobilenet_v1": 0.125, "digits": 0.25, "cifar10": 0.25}
+WIDTHS["cifar10-pruned"] = WIDTHS["cifar10"]
 HARDWARE = Hardware(accelerator="cpu", log_steps=1, checkpoint_steps=3)
 
 
 def small(recipe: str, algebra: str = "M2R", **settings) -> Experiment:
     if recipe == "pruned":
         return small("digits", algebra, **{"pruning.sparsity": 0.8, "pruning.every": 2, **settings})
+    if recipe == "regrown":
+        way = {"pruning.schedule": "constant", "pruning.regrow": True, "pruning.criterion": "largest-eigenvalue"}
+        return small("pruned", algebra, **way, **{"pruning.scope": "global"}, **settings)
     return recipes.create(recipe, algebra, WIDTHS.get(recipe, 1.0), settings={**SMALL[recipe], **settings})
 
 
@@ -142,7 +150,7 @@ def test_a_run_learns(tmp_path):
 @pytest.mark.parametrize(
     ("recipe", "step"),
     [("digits", step) for step in (1, 3, 4, 5, 8, 9, 11, 12)]
-    + [(recipe, step) for recipe in ("char-lm", "transformer_xl", "pruned") for step in (5, 8, 11)],
+    + [(recipe, step) for recipe in ("char-lm", "transformer_xl", "pruned", "regrown") for step in (5, 8, 11)],
 )
 def test_a_run_that_crashed_anywhere_goes_on_as_if_nothing_had_happened(recipe, step, tmp_path, unbroken):
     """Checkpoints are at 3, 4, 6, 8, 9, 12, evaluations at 4, 8, 12; batch norm, carried state and masks too."""

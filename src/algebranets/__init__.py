@@ -9,6 +9,7 @@ torch.Size([8, 512])
 from algebranets import algebra, models, nn, product
 from algebranets.accounting import account
 from algebranets.algebra import CROSS, DUAL, M2C, M2R, M3R, M4R, Algebra, C, H, R, diagonal
+from algebranets.nn.sparse import sparse
 from algebranets.product import from_tuples, tuples
 
 __version__ = "0.1.0"
@@ -31,5 +32,6 @@ __all__ = [
     "models",
     "nn",
     "product",
+    "sparse",
     "tuples",
 ]

@@ -71,6 +71,21 @@ def decode_linear(x: Shape, weight: Shape, _bias: Shape | None, algebra: list[in
     return 2 * x[0] * (prod(weight) // dim) * (len(terms) // 4)
 
 
+def sparse_linear(
+    x: Shape,
+    _starts: Shape,
+    _indices: Shape,
+    values: Shape,
+    _maps: Shape,
+    _bias: Shape | None,
+    algebra: list[int],
+    *_: Any,
+    **__: Any,
+) -> int:
+    """As `decode_linear`; ``values`` are (tuple, component)."""
+    return 2 * x[0] * values[0] * (len(algebra) // 4)
+
+
 def decode_step(
     x: Shape, _state: list[Shape], weights: list[Shape], b_ih: Shape | None, _b_hh: Shape | None, _mode: str,
     algebra: list[int], *_: Any, **__: Any,
@@ -133,6 +148,7 @@ FORMULAS: dict[Any, Callable[..., int]] = {
     torch.ops.algebranets.recurrent_backward: recurrent_backward,
     torch.ops.algebranets.decode_linear: decode_linear,
     torch.ops.algebranets.decode_step: decode_step,
+    torch.ops.algebranets.sparse_linear: sparse_linear,
     torch.ops.algebranets.scan: scan,
     torch.ops.algebranets.scan_backward: scan_backward,
     torch.ops.algebranets.depthwise: depthwise,

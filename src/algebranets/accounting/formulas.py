@@ -57,6 +57,15 @@ def _(module: ann.Linear, inputs: tuple[Any, ...], output: Tensor) -> Work:
 
 
 @work.register
+def _(module: ann.SparseLinear, inputs: tuple[Any, ...], output: Tensor) -> Work:
+    """Of the tuples that are there; their indices are read as well, or maps of about their size."""
+    w = module.weight
+    read = sum(t.nbytes for t in (w.starts, w.indices, w.values, module.bias) if t is not None)
+    rows = output.numel() // module.out_features
+    return Work((Product(w.values.T, rows, module.algebra),), read=read // w.values.element_size())
+
+
+@work.register
 def _(module: Conv | ConvTranspose, inputs: tuple[Any, ...], output: Tensor) -> Work:
     places = inputs[0].numel() // module.in_channels if module.transposed else output.numel() // module.out_channels
     return Work((Product(module.weight_tuples, places, module.algebra),))

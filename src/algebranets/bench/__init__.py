@@ -4,6 +4,7 @@ Every benchmark is a module whose ``measure(run, ...)`` yields rows:
 
 - `layers`: linear, conv2d and GRU layers, forward and backward;
 - `decode`: chains of linear layers on few rows, forward;
+- `sparse`: chains of tuple-sparse linear layers, forward;
 - `depthwise`: MobileNet-v1's depthwise convolutions, forward and backward;
 - `models`: whole networks' training steps, and generation;
 - `peers`: the same layers of other libraries;

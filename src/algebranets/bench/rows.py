@@ -56,6 +56,20 @@ class Row:
     rounds: int | None = None
     #: Layers of the chain that was timed as one.
     chain: int = 1
+    #: Of a sparse layer: the share of its tuples that is zero, and over the dense layer of the same algebra and a real
+    #: sparse matrix with as many numbers, in torch's CSR format: their times over ours.
+    sparsity: float | None = None
+    speedup_over_dense: float | None = None
+    speedup_over_csr: float | None = None
+
+
+#: What else is timed, and the field for its time over ours.
+_FURTHER = {
+    "smaller": "speedup_same_parameters",
+    "loop": "speedup_over_loop",
+    "dense": "speedup_over_dense",
+    "csr": "speedup_over_csr",
+}
 
 
 @dataclass(frozen=True)
@@ -74,13 +88,14 @@ def make(
     examples: int | None = None,
     **facts: Any,
 ) -> Row:
-    """A row from the ``times`` of "ours", "real", and of "smaller" and "loop" where there are any.
+    """A row from the ``times`` of "ours", "real", and of "smaller", "loop", "dense", "csr" where there are any.
 
     ``examples`` is how many images, characters or tokens are worked on in such a time.
     """
     ratios = {name: [t / o for t, o in zip(seconds, times["ours"], strict=True)] for name, seconds in times.items()}
     low, _, high = quantiles(ratios["real"], n=4, method="inclusive") if run.rounds > 1 else ratios["real"] * 3
     seconds = median(times["ours"])
+    further: dict[str, Any] = {field: median(ratios[name]) for name, field in _FURTHER.items() if name in ratios}
     shares: dict[str, Any] = {}
     if cost is not None:
         most = limits(run.device, run.dtype)
@@ -97,8 +112,7 @@ def make(
         spread=(low, high),
         torch=torch.__version__,
         commit=commit(),
-        speedup_same_parameters=median(ratios["smaller"]) if "smaller" in ratios else None,
-        speedup_over_loop=median(ratios["loop"]) if "loop" in ratios else None,
+        **further,
         milliseconds=1000 * seconds,
         per_second=None if examples is None else examples / seconds,
         captured=captured,

@@ -103,6 +103,30 @@ def bench_decode(
     _print_rows(f"Decoding, {dtype}: torch.nn's time over ours", rows, save)
 
 
+@app.command("sparse")
+def bench_sparse(
+    algebra: _Algebras = None,
+    width: _Widths = None,
+    batch: Annotated[list[int] | None, typer.Option(min=1, help="Rows; give it several times.")] = None,
+    sparsity: Annotated[
+        list[float] | None, typer.Option(min=0, max=0.999, help="Shares of tuples that are zero; several times.")
+    ] = None,
+    device: _Device = "cpu",
+    dtype: _Stored = "float32",
+    rounds: _Rounds = 11,
+    capture: _Capture = True,
+    save: _Save = None,
+) -> None:
+    """Time tuple-sparse linear layers beside dense ones, real ones and torch's CSR, forward."""
+    from algebranets.bench import sparse
+
+    run = _checked(device, dtype, rounds, capture)
+    rows = sparse.measure(
+        run, algebra or sparse.ALGEBRAS, width, batch or sparse.BATCHES, sparsity or sparse.SPARSITIES
+    )
+    _print_rows(f"Tuple-sparse layers, {dtype}: torch.nn's time over ours", rows, save)
+
+
 @app.command("depthwise")
 def bench_depthwise(
     algebra: _Algebras = None,
@@ -316,6 +340,8 @@ _COLUMNS: tuple[tuple[str, Callable[[Row], str], str], ...] = (
     ("param-\neters", lambda row: f"{row.parameters:.3f}", ""),
     ("speed-\nup", lambda row: _ratio(row.speedup), ""),
     ("middle\nhalf", lambda row: f"{row.spread[0]:.2f}-{row.spread[1]:.2f}", ""),
+    ("over\ndense", lambda row: _ratio(row.speedup_over_dense), "over the dense layer of the same algebra"),
+    ("over\nCSR", lambda row: _ratio(row.speedup_over_csr), "over a real matrix in torch's CSR with as many non-zeros"),
     ("same\nsize", lambda row: _ratio(row.speedup_same_parameters), "over the real layer with as many parameters"),
     ("loop", lambda row: _ratio(row.speedup_over_loop), "over the paper's example code"),
     ("ms", lambda row: _milliseconds(row.milliseconds), "ours"),

@@ -23,6 +23,10 @@ _BREAKS = {
     "training time": "time",
     "without the change": "without\nthe change",
     "time of a step": "time of\na step",
+    "sparsity": "spar-\nsity",
+    " not zero": "\nnot zero",
+    " left": "\nleft",
+    " eigenvalue": "\neigenvalue",
     ", ": ",\n",
 }
 

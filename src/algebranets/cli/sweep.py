@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.live import Live
@@ -25,6 +25,10 @@ def sweep(
     widths: Annotated[str, typer.Option(help="Width multipliers, with commas between.")] = "1",
     seeds: Annotated[int, typer.Option(min=1, help="How many: 0, 1, ...")] = 1,
     options: training.Settings = None,
+    each: Annotated[
+        list[str] | None,
+        typer.Option(help="Every one of several values, as in pruning.sparsity=0.5,0.9; give it several times."),
+    ] = None,
     budget: training.Budget = "",
     out: Annotated[Path, typer.Option(help="The folder of the runs' folders.")] = Path("runs"),
     jobs: Annotated[int, typer.Option(min=1, help="How many runs side by side.")] = 1,
@@ -34,7 +38,7 @@ def sweep(
     data: training.Data = "",
     checkpoint_minutes: training.Minutes = 5.0,
 ) -> None:
-    """Train every algebra, width and seed; what is done is skipped, what was stopped goes on."""
+    """Train every algebra, width, value of --each and seed; what is done is skipped, what was stopped goes on."""
     from algebranets.recipes import sweep as sweeping
 
     settings, data = training.read_data(read_settings(options or []), data)
@@ -56,6 +60,7 @@ def sweep(
         settings,
         out,
         flags,
+        or_exit(_several, each or []),
     )
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: runs stop behind checkpoints
     try:
@@ -75,6 +80,15 @@ def sweep(
     if any(job.result is not None for job in todo):
         console.print(f"Make tables and figures of it by `algebranets report {out / recipe}`.", soft_wrap=True)
     raise typer.Exit(1 if any(job.failed for job in todo) else 0)
+
+
+def _several(options: list[str]) -> dict[str, list[Any]]:
+    """Settings and their values: what `read_settings` makes of each of them."""
+    found = {}
+    for option in options:
+        name, _, values = option.partition("=")
+        found[name] = [read_settings([f"{name}={value}"])[name] for value in split_names(values)]
+    return found
 
 
 def _number(text: str) -> float:

@@ -79,7 +79,7 @@ class GRULanguageModel(nn.Module):
 
     def example_inputs(self) -> tuple[Tensor, Tensor]:
         """One token, as `account` wants it."""
-        device = self.head.weight.device
+        device = next(self.parameters()).device
         return torch.zeros(1, 1, dtype=torch.long, device=device), torch.zeros(1, 1, self.hidden_size, device=device)
 
     def paper_operations(self, tokens: Tensor, _state: Tensor | None = None) -> float:

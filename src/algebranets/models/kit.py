@@ -125,4 +125,4 @@ class ImageNetwork(nn.Module, ABC):
     def example_inputs(self, image_size: int | None = None) -> tuple[Tensor]:
         """One image, as `account` wants it."""
         size = image_size or self.image_size
-        return (torch.zeros(1, self.in_channels, size, size, device=self.fc.weight.device),)
+        return (torch.zeros(1, self.in_channels, size, size, device=next(self.parameters()).device),)

@@ -15,6 +15,7 @@ from algebranets.nn.linear import Linear
 from algebranets.nn.norm import TupleLayerNorm
 from algebranets.nn.recurrent import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNCell
 from algebranets.nn.relative import RelativeAttention
+from algebranets.nn.sparse import SparseConv, SparseLinear
 from algebranets.nn.transformer import TransformerDecoderLayer, TransformerEncoderLayer
 from algebranets.nn.whitening import Whitening1d, Whitening2d, Whitening3d
 
@@ -39,6 +40,8 @@ __all__ = [
     "MultiheadAttention",
     "RNNCell",
     "RelativeAttention",
+    "SparseConv",
+    "SparseLinear",
     "TransformerDecoderLayer",
     "TransformerEncoderLayer",
     "TupleDropout",

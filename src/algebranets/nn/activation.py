@@ -60,12 +60,20 @@ def determinant(t: Float[Tensor, "comp *rest"], algebra: Algebra) -> Float[Tenso
     return torch.stack([_block_determinant(t, block) for block in algebra.blocks]).prod(0)
 
 
-def _block_determinant(t: Tensor, block: Block) -> Tensor:
+def block_matrices(t: Float[Tensor, "comp *rest"], block: Block) -> Float[Tensor, "*rest row column"]:
+    """rho(t) of each tuple."""
+    return torch.stack([torch.stack(row, -1) for row in _rows(t, block)], -2)
+
+
+def _rows(t: Tensor, block: Block) -> list[list[Tensor]]:
     zero = torch.zeros_like(t[0])
-    rows = [[sum((c * t[i] for i, c in entry), start=zero) for entry in row] for row in block.entries]
+    return [[sum((c * t[i] for i, c in entry), start=zero) for entry in row] for row in block.entries]
+
+
+def _block_determinant(t: Tensor, block: Block) -> Tensor:
     if block.size <= 4:
-        return _expand(rows)
-    matrices = torch.stack([torch.stack(row, -1) for row in rows], -2)
+        return _expand(_rows(t, block))
+    matrices = block_matrices(t, block)
     return torch.linalg.det(matrices.float() if matrices.dtype.itemsize < 4 else matrices).to(t.dtype)
 
 

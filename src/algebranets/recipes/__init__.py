@@ -14,7 +14,7 @@ from dataclasses import replace
 from difflib import get_close_matches
 from typing import Any
 
-from algebranets.recipes.images import cifar10, digits, mobilenet_v1, resnet50, resnet50_pruned
+from algebranets.recipes.images import cifar10, cifar10_pruned, digits, mobilenet_v1, resnet50, resnet50_pruned
 from algebranets.recipes.text import char_lm, gru, gru_short, transformer_xl, transformer_xl_short, transformer_xl_small
 from algebranets.train import Experiment
 
@@ -24,6 +24,7 @@ RECIPES: dict[str, Callable[[str, float], Experiment]] = {
     "mobilenet_v1": mobilenet_v1,
     "resnet50-pruned": resnet50_pruned,
     "cifar10": cifar10,
+    "cifar10-pruned": cifar10_pruned,
     "transformer_xl": transformer_xl,
     "transformer_xl-short": transformer_xl_short,
     "transformer_xl-small": transformer_xl_small,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -79,12 +79,18 @@ def jobs(
     settings: Mapping[str, Any],
     out: Path,
     options: Iterable[str] = (),
+    each: Mapping[str, Sequence[Any]] | None = None,
 ) -> list[Job]:
-    """A job for each algebra, width and seed; ``options`` are further ones of ``algebranets train``."""
+    """A job for each algebra, width, choice of values from ``each`` and seed.
+
+    ``each`` has several values of a setting; ``options`` are further ones of ``algebranets train``.
+    """
     made: list[Job] = []
-    for algebra, width, seed in product(algebras, widths, seeds):
-        experiment = recipes.create(recipe, algebra, width, seed, settings)
-        if not any(job.experiment.algebra == algebra and job.experiment.width == width for job in made):
+    choices = [dict(zip(each or {}, values, strict=True)) for values in product(*(each or {}).values())]
+    for algebra, width, choice, seed in product(algebras, widths, choices, seeds):
+        chosen = {**settings, **choice}
+        experiment = recipes.create(recipe, algebra, width, seed, chosen)
+        if not any(replace(job.experiment, seed=seed) == experiment for job in made):
             with torch.device("meta"):
                 experiment.build()  # says what is wrong with it before a process is started
         folder = RunFolder(out / recipe / experiment.name)
@@ -94,7 +100,7 @@ def jobs(
             )
         command = [sys.executable, "-m", "algebranets", "train", recipe, "--algebra", algebra, "--width", repr(width)]
         command += ["--seed", str(seed), "--out", str(folder.path), *options]
-        for name, value in settings.items():
+        for name, value in chosen.items():
             command += ["--set", f"{name}={value}"]
         made.append(Job(experiment, folder, command))
     return made

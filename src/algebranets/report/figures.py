@@ -1,9 +1,9 @@
-"""Quality against what a network costs, and against how much of it is pruned: the paper's Figures 1 to 3 in form."""
+"""Quality against what a network costs: the paper's Figures 1 and 2 in form."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from matplotlib.axes import Axes
@@ -19,8 +19,6 @@ from algebranets.train.results import label
 
 #: What a network costs, as an axis says it.
 COSTS = {"parameters": "parameters", "multiplies": "multiply-adds"}
-#: What says how much is pruned.
-_PRUNED = frozenset({"pruning.sparsity"})
 
 
 def trade_off(study: Study, costs: Sequence[str] = tuple(COSTS)) -> str:
@@ -28,12 +26,12 @@ def trade_off(study: Study, costs: Sequence[str] = tuple(COSTS)) -> str:
     with drawing():
         figure, axes = panels(len(costs))
         for panel, cost in zip(axes, costs, strict=True):
-            for name, variant, line in _joined(study, study.finished, SIZES, widths=True):
+            for name, variant, line in _joined(study):
                 line.sort(key=lambda group: getattr(group.first, cost))
-                _draw(study, panel, [getattr(group.first, cost) for group in line], line, name, variant)
+                draw(study, panel, [getattr(group.first, cost) for group in line], line, name, variant)
                 _draw_printed(study, panel, line, cost)
-            _logarithmic(panel)
-            panel.set(xlabel=COSTS[cost], ylabel=_with_direction(study))
+            logarithmic(panel)
+            panel.set(xlabel=COSTS[cost], ylabel=with_direction(study))
         handles, labels = axes[0].get_legend_handles_labels()
         if any(group.printed for group in study.finished):
             handles.append(Line2D([], [], color=INK, marker="o", ls="", mfc="none"))
@@ -47,57 +45,27 @@ def trade_off(study: Study, costs: Sequence[str] = tuple(COSTS)) -> str:
         return render(figure, f"{study.recipe}-{'-'.join(costs)}", f"{metric_name(study.metric)}: {'; '.join(words)}.")
 
 
-def sparsity(study: Study) -> str | None:
-    """Quality against the share that is pruned, the dense network at 0 (Figure 3); None where nothing is pruned."""
-    finished = [group for group in study.groups if math.isfinite(group.mean)]
-    pruned = {_line(study, group, _PRUNED) for group in finished if _sparsity(group)}
-    drawn = [group for group in finished if _line(study, group, _PRUNED) in pruned]
-    if not drawn:
-        return None
-    with drawing():
-        figure, (panel,) = panels(1)
-        for name, variant, line in _joined(study, drawn, _PRUNED):
-            line.sort(key=_sparsity)
-            _draw(study, panel, [100 * _sparsity(group) for group in line], line, name, variant)
-        panel.set(xlabel="sparsity, %", ylabel=_with_direction(study))
-        legend(figure, *panel.get_legend_handles_labels())
-        words = [
-            f"{study.name(group)} {quality(group.mean, study.metric)} at {100 * _sparsity(group):g} %"
-            for group in drawn
-        ]
-        return render(figure, f"{study.recipe}-sparsity", f"{metric_name(study.metric)}: {'; '.join(words)}.")
-
-
-def _sparsity(group: Group) -> float:
-    """The recipe's own, or what was set."""
-    return float(group.first.experiment.get("pruning", {}).get("sparsity", 0))
-
-
-def _joined(
-    study: Study, groups: Iterable[Group], along: frozenset[str], widths: bool = False
-) -> Iterator[tuple[str, int, list[Group]]]:
-    """The rows of each line, which differ ``along`` settings (and widths) only: name, number in its algebra, rows."""
+def _joined(study: Study) -> Iterator[tuple[str, int, list[Group]]]:
+    """The rows of each line, which differ in width and size only: name, number in its algebra, rows."""
     lines: dict[str, list[Group]] = {}
-    for group in groups:
-        lines.setdefault(_line(study, group, along, widths), []).append(group)
+    for group in study.finished:
+        others = {key: value for key, value in study.changed(group).items() if key not in SIZES}
+        lines.setdefault(label(group.algebra, 1, others), []).append(group)
     seen: dict[str, int] = {}
     for name, line in lines.items():
         number = seen[line[0].algebra] = seen.get(line[0].algebra, -1) + 1
         yield study.name(line[0]) if len(line) == 1 else name, number, line
 
 
-def _line(study: Study, group: Group, along: frozenset[str], widths: bool = False) -> str:
-    """The name of the line a row belongs to, with others that differ ``along`` settings (and widths) only."""
-    others = {key: value for key, value in study.changed(group).items() if key not in along}
-    return label(group.algebra, 1 if widths else group.first.width, others)
-
-
-def _draw(study: Study, panel: Axes, places: list[float], groups: list[Group], name: str, variant: int) -> None:
+def draw(
+    study: Study, panel: Axes, places: list[float], groups: list[Group], name: str, variant: int, **look: Any
+) -> None:
+    """A line of networks, with their spread over seeds."""
     algebra = groups[0].algebra
     style = line_style(study, algebra, variant) | mark_style(study, algebra, variant)
     panel.errorbar(
         places, [group.mean for group in groups], [math.nan if g.spread is None else g.spread for g in groups],
-        linewidth=1.2, elinewidth=1.2, capsize=3, label=name, **style,
+        linewidth=1.2, elinewidth=1.2, capsize=3, label=name, **style, **look,
     )  # fmt: skip
 
 
@@ -115,7 +83,8 @@ def _draw_printed(study: Study, panel: Axes, groups: list[Group], cost: str) -> 
             panel.plot(place, there, **style | {"linestyle": "", "fillstyle": "none", "zorder": 3})
 
 
-def _logarithmic(panel: Axes) -> None:
+def logarithmic(panel: Axes) -> None:
+    """A logarithmic axis for what networks cost, with round numbers on it."""
     panel.set_xscale("log")
     panel.margins(x=0.12, y=0.14)
     low, high = panel.get_xlim()
@@ -135,5 +104,6 @@ def _ticks(low: float, high: float) -> list[float]:
     return [low * (high / low) ** (part / 4) for part in (1, 2, 3)]
 
 
-def _with_direction(study: Study) -> str:
+def with_direction(study: Study) -> str:
+    """What an axis says of the metric."""
     return f"{metric_name(study.metric)} ({'more' if study.more_is_better else 'less'} is better)"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -18,6 +18,8 @@ from algebranets.train.results import METRICS, Result, label
 #: What a variant and the network it is compared with have in common: their size, how long they were trained, and how
 #: often that was interrupted.
 KEPT = SIZES | {"epochs", "steps", "budget", "evaluations"}
+#: What pruned networks are compared in, and the usual: nothing is pruned; if something is, it is tuples of small norm.
+PRUNING: dict[str, Any] = {"pruning.sparsity": 0, "pruning.unit": "tuple", "pruning.criterion": "norm"}
 
 
 @dataclass(frozen=True)
@@ -35,9 +37,45 @@ class Group:
     def algebra(self) -> str:
         return self.first.algebra
 
-    @property
+    @cached_property
     def changes(self) -> dict[str, Any]:
-        return self.first.changes
+        """What is not the recipe's own; what is said of pruning is what is not usual."""
+        return _changes(self.first)
+
+    @property
+    def sparsity(self) -> float:
+        """The share that was to be pruned; 0 for a dense network."""
+        return float(self._pruning("sparsity"))
+
+    @property
+    def unit(self) -> str:
+        """What was pruned at once."""
+        return str(self._pruning("unit"))
+
+    @property
+    def criterion(self) -> str:
+        """What was said to be small."""
+        return str(self._pruning("criterion"))
+
+    def _pruning(self, name: str) -> Any:
+        key = f"pruning.{name}"
+        return self.changes.get(key, PRUNING[key])
+
+    @property
+    def nonzero(self) -> float | None:
+        """Mean number of parameters that are not zero, all of a dense network; None if it was not counted."""
+        return self._left([run.nonzero for run in self.results], self.first.parameters)
+
+    @property
+    def multiplies_left(self) -> float | None:
+        """Mean multiply-adds that are not skipped, all of a dense network; None if they were not counted."""
+        return self._left([run.multiplies_left for run in self.results], self.first.multiplies)
+
+    def _left(self, counts: list[int | None], everything: int) -> float | None:
+        known = [count for count in counts if count is not None]
+        if known:
+            return fmean(known)
+        return None if self.sparsity else everything
 
     @property
     def mean(self) -> float:
@@ -66,7 +104,12 @@ class Group:
     def settings_differ(self) -> bool:
         """Whether runs differ in more than their seeds: the recipe itself changed between them."""
         apart = ("seed", "steps", "evaluations") if self.first.experiment.get("budget") else ("seed",)
-        experiments = [{**result.experiment, **dict.fromkeys(apart)} for result in self.results]
+        prunings = [result.experiment.get("pruning", {}) if self.sparsity else {} for result in self.results]
+        known = set.intersection(*map(set, prunings))  # what an older row does not name was not there to be set
+        experiments = [
+            {**result.experiment, **dict.fromkeys(apart), "pruning": {key: pruning[key] for key in known}}
+            for result, pruning in zip(self.results, prunings, strict=True)
+        ]
         return any(experiment != experiments[0] for experiment in experiments)
 
     @property
@@ -123,13 +166,29 @@ class Study:
         return {
             key: value
             for key, value in first.items()
-            if key not in ROW_SETTINGS and all(key in other and other[key] == value for other in others)
+            if key not in ROW_SETTINGS | set(PRUNING) and all(key in other and other[key] == value for other in others)
         }
 
     @property
     def rows(self) -> tuple[Group, ...]:
-        """The networks as the recipe trains them: algebras, widths, sizes, norms."""
+        """The networks as the recipe trains them, but dense: algebras, widths, sizes, norms."""
         return tuple(group for group in self.groups if not set(self.changed(group)) - ROW_SETTINGS)
+
+    @property
+    def pruned(self) -> tuple[Group, ...]:
+        """The pruned networks, which are neither `rows` nor `ablations`."""
+        return tuple(group for group in self.groups if group.sparsity)
+
+    @property
+    def own_pruned(self) -> tuple[Group, ...]:
+        """The networks that the recipe itself prunes, as it does."""
+        return tuple(group for group in self.pruned if not set(group.first.changes) - ROW_SETTINGS - set(self.shared))
+
+    @property
+    def is_of_pruning(self) -> bool:
+        """Whether the recipe prunes, so that its dense networks are those it was changed for; or all are pruned."""
+        differ = any(bool(group.sparsity) != ("pruning.sparsity" in group.first.changes) for group in self.groups)
+        return bool(self.pruned) and (differ or not self.rows)
 
     @property
     def finished(self) -> list[Group]:
@@ -147,8 +206,8 @@ class Study:
 
     @cached_property
     def _variants(self) -> list[Group]:
-        """Rows with a change of more than size and length."""
-        return [group for group in self.groups if set(self.changed(group)) - KEPT]
+        """Dense networks with a change of more than size and length."""
+        return [group for group in self.groups if set(self.changed(group)) - KEPT and not group.sparsity]
 
     @cached_property
     def lengths(self) -> tuple[Group, ...]:
@@ -157,7 +216,7 @@ class Study:
         return tuple(
             group
             for group in self.groups
-            if group not in (*self.rows, *self._variants) and not any(group is other for other in compared)
+            if group not in (*self.rows, *self._variants, *self.pruned) and not any(group is o for o in compared)
         )
 
     @property
@@ -197,9 +256,10 @@ class Study:
         """Whether the network is as wide and as large as the recipe has it."""
         return group.first.width == 1 and not set(group.changes) & SIZES
 
-    def name(self, group: Group) -> str:
-        """Such as ``M2R x0.5, norm whitening``."""
-        return label(group.algebra, group.first.width, self.changed(group))
+    def name(self, group: Group, without: Collection[str] = ()) -> str:
+        """Such as ``M2R x0.5, norm whitening``; settings in ``without`` are not named."""
+        named = {key: value for key, value in self.changed(group).items() if key not in without}
+        return label(group.algebra, group.first.width, named)
 
     def baseline(self, group: Group) -> Group | None:
         """The row of the same algebra, width, size and length of training without further changes.
@@ -207,10 +267,18 @@ class Study:
         Where nothing but the length is changed, that of the recipe's length.
         """
         common = KEPT if set(self.changed(group)) - KEPT else SIZES
-        kept = {key: value for key, value in self.changed(group).items() if key in common}
+        return self._like(group, {key: value for key, value in self.changed(group).items() if key in common})
+
+    def dense(self, group: Group) -> Group | None:
+        """The same network, trained without being pruned."""
+        others = {key: value for key, value in self.changed(group).items() if not key.startswith("pruning.")}
+        return self._like(group, others)
+
+    def _like(self, group: Group, changed: dict[str, Any]) -> Group | None:
+        """Another row of this algebra and width that is changed so."""
         for other in self.groups:
             alike = other.algebra == group.algebra and other.first.width == group.first.width
-            if alike and other is not group and self.changed(other) == kept:
+            if alike and other is not group and self.changed(other) == changed:
                 return other
         return None
 
@@ -228,7 +296,7 @@ def studies(results: Iterable[Result]) -> list[Study]:
                 f"a result of {result.recipe} is measured in {result.metric!r}; it must be one of "
                 f"{', '.join(METRICS)}. Leave that run out."
             )
-        key = json.dumps([result.algebra, float(result.width), result.metric, result.changes], sort_keys=True)
+        key = json.dumps([result.algebra, float(result.width), result.metric, _changes(result)], sort_keys=True)
         runs = recipes.setdefault(result.recipe, {}).setdefault(key, [])
         if repr(result) not in map(repr, runs):  # by what is written: a loss that is no number equals nothing
             runs.append(result)
@@ -241,6 +309,16 @@ def studies(results: Iterable[Result]) -> list[Study]:
             raise ValueError(f"the results of {recipe} must share one metric; report those of another apart.")
         found.append(Study(tuple(groups)))
     return found
+
+
+def _changes(result: Result) -> dict[str, Any]:
+    """Its changes; of pruning, all that is not usual, the recipe's own too, and nothing where nothing is pruned."""
+    pruning = result.experiment.get("pruning", {})
+    if not pruning.get("sparsity"):
+        return {key: value for key, value in result.changes.items() if not key.startswith("pruning.")}
+    settings = {key: pruning.get(key.removeprefix("pruning."), usual) for key, usual in PRUNING.items()}
+    others = {key: value for key, value in result.changes.items() if key not in PRUNING}
+    return others | {key: value for key, value in settings.items() if value != PRUNING[key]}
 
 
 def _between(a: float, b: float, along: float) -> float:
@@ -262,9 +340,10 @@ def _check_seeds(runs: list[Result]) -> None:
         )
 
 
-def _order(group: Group) -> tuple[int, str, str, int]:
-    """The catalogue's order, then rows without changes, then the smaller network."""
+def _order(group: Group) -> tuple[int, str, str, float, int]:
+    """The catalogue's order, then rows without changes, then the less pruned, then the smaller network."""
     names = list(CATALOGUE)
     place = names.index(group.algebra) if group.algebra in names else len(names)
-    settings = {key: value for key, value in group.changes.items() if key not in SIZES}
-    return place, group.algebra, json.dumps(settings, sort_keys=True) if settings else "", group.first.parameters
+    settings = {key: value for key, value in group.changes.items() if key not in SIZES | {"pruning.sparsity"}}
+    written = json.dumps(settings, sort_keys=True) if settings else ""
+    return place, group.algebra, written, group.sparsity, group.first.parameters

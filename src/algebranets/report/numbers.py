@@ -69,6 +69,15 @@ def share(part: float, whole: float) -> str:
     return f"{100 * part / whole:.0f} %"
 
 
+def percent(fraction: float) -> str:
+    """As it was set, not rounded.
+
+    >>> percent(0.9), percent(0.975)
+    ('90 %', '97.5 %')
+    """
+    return f"{100 * fraction:g} %"
+
+
 def shares(fractions: Sequence[float]) -> str:
     """The least and the most of them, in percent.
 

@@ -17,8 +17,10 @@ from algebranets import files
 from algebranets.report import curves, figures, summary, svg
 from algebranets.report.groups import Group, Study, studies
 from algebranets.report.numbers import duration, quality
+from algebranets.report.parts import Cell, Sheet
+from algebranets.report.pruned import figures as pruned
 from algebranets.report.published import TITLES
-from algebranets.report.tables import Cell, Sheet, sheets
+from algebranets.report.tables import sheets
 from algebranets.train.results import Result
 
 #: Names and what they stand for.
@@ -48,8 +50,10 @@ def write(results: Iterable[Result], folder: Path) -> Path:
     sections = [_section(study) for study in found]
     for study, section in zip(found, sections, strict=True):
         panels = {name: text for picture in section["pictures"] for name, text in picture.panels.items()}
-        if study.finished:
+        if "parameters" in panels:  # both costs in one figure
             panels["trade-off"] = figures.trade_off(study)
+        if joint := pruned.quality_left(study):
+            panels["pruning"] = joint
         if "curves-minutes" in panels:  # both clocks in one figure
             learning = curves.learning(study, _drawn(study), study.metric, "learning", _clocks(study))
             panels |= {"learning": learning} if learning else {}
@@ -146,7 +150,7 @@ def _runs_sheet(study: Study, environments: list[Facts]) -> Sheet:
 
 
 def _pictures(study: Study) -> Iterator[Picture]:
-    if study.finished:
+    if study.finished and not study.is_of_pruning:  # what is left says more there
         caption = "Filled marks: mean over seeds, with the sample standard deviation; lines join widths of one algebra."
         if any(group.printed for group in study.rows):
             caption += (
@@ -155,15 +159,23 @@ def _pictures(study: Study) -> Iterator[Picture]:
         yield Picture(
             "What quality costs", caption, {cost: figures.trade_off(study, (cost,)) for cost in figures.COSTS}
         )
-    pruned = figures.sparsity(study)
-    if pruned:
-        yield Picture("Pruned", "Quality against the share of the network that is pruned.", {"sparsity": pruned})
+    drawn = {measure.replace("_", "-"): pruned.quality_left(study, (measure,)) for measure in pruned.MEASURES}
+    drawn["criteria"] = pruned.criteria(study)
+    if found := {name: panel for name, panel in drawn.items() if panel}:
+        caption = (
+            "Mean over seeds, with the sample standard deviation; lines lead from the dense network to the most pruned "
+            "one. Whole tuples are pruned, those of the smallest norm, where a name says nothing else."
+        )
+        yield Picture("Quality of pruned networks", caption, found)
     yield from _learning(study)
 
 
 def _drawn(study: Study) -> tuple[Group, ...]:
-    """Of which networks there are learning curves: the rows, and those trained for longer or shorter."""
-    rows = (*study.rows, *study.lengths)
+    """Of which networks there are learning curves: the rows, those trained for longer or shorter, the recipe's pruned.
+
+    Those that are pruned otherwise would be too many.
+    """
+    rows = (*study.rows, *study.lengths, *study.own_pruned)
     return rows if len(rows) <= _READABLE else tuple(group for group in rows if study.is_own_size(group))
 
 

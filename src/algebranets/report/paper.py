@@ -252,36 +252,37 @@ def wikitext_table() -> Table:
 
 # Appendix -------------------------------------------------------------------------------------------------------------
 
+#: Table 4: top-1 of other pruning criteria less the Frobenius norm's, by sparsity.
 CRITERIA = {
-    "50 %": ("-0.27", "-0.76", "-0.02"),
-    "70 %": ("-1.26", "-1.71", "-0.57"),
-    "90 %": ("-2.69", "-3.558", "-0.73"),
+    0.5: {"determinant": "-0.27", "smallest-eigenvalue": "-0.76", "largest-eigenvalue": "-0.02"},
+    0.7: {"determinant": "-1.26", "smallest-eigenvalue": "-1.71", "largest-eigenvalue": "-0.57"},
+    0.9: {"determinant": "-2.69", "smallest-eigenvalue": "-3.558", "largest-eigenvalue": "-0.73"},
 }
+#: Table 5: top-1 of pruned components less that of pruned tuples, by sparsity.
 COMPONENTS = {
-    "50 %": ("0.20", "0.18"),
-    "60 %": ("0.37", "0.32"),
-    "70 %": ("0.58", "0.49"),
-    "80 %": ("0.93", "0.74"),
-    "90 %": ("2.13", "1.64"),
+    0.5: {"M2R": "0.20", "H": "0.18"},
+    0.6: {"M2R": "0.37", "H": "0.32"},
+    0.7: {"M2R": "0.58", "H": "0.49"},
+    0.8: {"M2R": "0.93", "H": "0.74"},
+    0.9: {"M2R": "2.13", "H": "1.64"},
 }
 
 
 def criteria_table() -> Table:
     """Top-1 of other pruning criteria than the Frobenius norm, M2(R)."""
-    return _accuracies("Table 4: pruning criteria against the Frobenius norm, top-1, M2(R)",
-                       ("determinant", "smallest eigenvalue", "largest eigenvalue"), CRITERIA)  # fmt: skip
+    return _accuracies("Table 4: pruning criteria against the Frobenius norm, top-1, M2(R)", CRITERIA)
 
 
 def components_table() -> Table:
     """Top-1 of pruning components against pruning tuples."""
-    return _accuracies("Table 5: pruning components against tuples, top-1", ("M2R", "H"), COMPONENTS)
+    return _accuracies("Table 5: pruning components against tuples, top-1", COMPONENTS)
 
 
-def _accuracies(title: str, columns: tuple[str, ...], rows: dict[str, Any]) -> Table:
+def _accuracies(title: str, rows: dict[float, dict[str, str]]) -> Table:
     entries = (
-        Entry(f"sparsity {row}", column, figure, None, NOT_TRAINED)
-        for row, figures in rows.items()
-        for column, figure in zip(columns, figures, strict=True)
+        Entry(f"sparsity {100 * sparsity:g} %", column.replace("-", " "), figure, None, NOT_TRAINED)
+        for sparsity, figures in rows.items()
+        for column, figure in figures.items()
     )
     return Table(title, tuple(entries))
 

@@ -7,16 +7,13 @@ from dataclasses import dataclass
 
 from algebranets.report.groups import Group, Study
 from algebranets.report.numbers import amount, difference, duration, metric_name, quality, share, shares
+from algebranets.report.parts import Card
+from algebranets.report.pruned import summary as pruned
 from algebranets.report.published import OPEN, SIZES, rows
 from algebranets.train.results import label
 
-
-@dataclass(frozen=True)
-class Card:
-    """One key figure, and what it is."""
-
-    figure: str
-    meaning: str
+#: More networks than these are not named one by one.
+_NAMED = 8
 
 
 @dataclass(frozen=True)
@@ -42,7 +39,10 @@ def headline(study: Study) -> str:
     The real network is that of the recipe's own size, else the largest. The network named needs the fewest parameters
     among those that are no worse, their spread over seeds considered; where all are worse it is the best. If real ones
     of several sizes tell what one as good would cost, it is named with all of its sizes, and compared with those.
+    Of a recipe that prunes, it is about a pruned network.
     """
+    if study.is_of_pruning and (chosen := pruned.chosen(study)):
+        return f"{pruned.headline(study, chosen)}{_aside(study)}."
     pair = _best_pair(study)
     if pair is None:
         if not study.finished:
@@ -77,9 +77,10 @@ def _shared(study: Study) -> str:
 
 def cards(study: Study) -> list[Card]:
     """The study's key figures."""
-    found = []
-    pair = _best_pair(study)
-    if pair is not None:
+    found: list[Card] = []
+    if study.is_of_pruning and (chosen := pruned.chosen(study)):
+        found += pruned.cards(study, chosen)
+    elif pair := _best_pair(study):
         found += _compared(study, pair)
     beside = [group for group in study.finished if group.difference is not None]
     if beside:
@@ -128,9 +129,11 @@ def departures(study: Study) -> list[str]:
     missing = [row.row for row in rows(study.recipe).values() if row.row not in trained]
     if missing:
         found.append(f"Rows of the paper that were not trained here: {', '.join(missing)}.")
-    single = [study.name(group) for group in study.rows if len(group.results) == 1]
+    judged = [*study.rows, *study.pruned]
+    single = [study.name(group) for group in judged if len(group.results) == 1]
     if single:
-        which = "Every row" if len(single) == len(study.rows) else ", ".join(single)
+        named = ", ".join(single) if len(single) <= _NAMED else f"{len(single)} of {len(judged)} rows"
+        which = "Every row" if len(single) == len(judged) else named
         found.append(f"{which}: one seed only, so nothing is known of the spread.")
     return found
 

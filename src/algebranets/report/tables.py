@@ -1,55 +1,20 @@
-"""The tables of a report: the paper's figures beside ours, and what each variant changes.
-
-A `Sheet` is text in cells; the terminal, Markdown and the page each draw it in their own way.
-"""
+"""The tables of a report: the paper's figures beside ours, and what each variant changes."""
 
 from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import Literal, NamedTuple
 
 from algebranets.algebra import CATALOGUE
 from algebranets.report.groups import Group, Study
 from algebranets.report.numbers import NONE, amount, difference, duration, metric_name, quality, share
+from algebranets.report.parts import Cell, Sheet, compared, reached
+from algebranets.report.pruned import tables as pruned
 from algebranets.report.published import SIZES, claim
-
-Tone = Literal["", "better", "worse"]
-
-
-class Cell(NamedTuple):
-    """What stands in a cell, and whether it is clearly for better or worse."""
-
-    text: str
-    tone: Tone = ""
-
-
-@dataclass(frozen=True)
-class Sheet:
-    """A table; the first column names the rows, those in ``prose`` hold words, all others numbers."""
-
-    title: str
-    headings: tuple[str, ...]
-    rows: tuple[tuple[Cell, ...], ...]
-    notes: tuple[str, ...] = ()
-    prose: tuple[int, ...] = (0,)
-
-    def markdown(self) -> str:
-        """As Markdown, its title a heading."""
-        marks = ["---" if column in self.prose else "---:" for column in range(len(self.headings))]
-        lines = [self.headings, marks, *([_bold(cell) for cell in row] for row in self.rows)]
-        table = "\n".join("| " + " | ".join(text.replace("|", "\\|") for text in line) + " |" for line in lines)
-        return "\n\n".join([f"### {self.title}", table, *self.notes]) + "\n"
-
-
-def _bold(cell: Cell) -> str:
-    return f"**{cell.text}**" if cell.tone else cell.text
 
 
 def sheets(study: Study) -> list[Sheet]:
-    """The study's tables: its rows, what real networks as good would cost, and ablations, if there are any."""
+    """The study's tables, those that hold anything: rows, what real networks as good would cost, variants, pruned."""
     found = [rows_sheet(study)] if study.rows else []
-    equal = equal_quality_sheet(study)
-    return [*found, *([equal] if equal.rows else []), *([ablations_sheet(study)] if study.ablations else [])]
+    found += [equal_quality_sheet(study), ablations_sheet(study), *pruned.sheets(study)]
+    return [sheet for sheet in found if sheet.rows]
 
 
 def rows_sheet(study: Study) -> Sheet:
@@ -71,7 +36,7 @@ def _beside_the_paper(study: Study) -> Sheet:
             Cell(amount(group.first.multiplies)),
             Cell(there.quality if there else NONE),
             Cell(reached(group)),
-            _difference(study, group, group.difference),
+            compared(study, group, group.difference),
             Cell(duration(group.seconds)),
         ))  # fmt: skip
     quality_there, quality_here = f"{study.metric}, paper", f"{study.metric}, ours"
@@ -94,7 +59,7 @@ def _beside_the_real(study: Study) -> Sheet:
             Cell(amount(group.first.multiplies)),
             Cell(share(group.first.multiplies, real.first.multiplies) if real else NONE),
             Cell(reached(group)),
-            _difference(study, group, away, real),
+            compared(study, group, away, real),
             Cell(duration(group.seconds)),
         ))  # fmt: skip
     headings = ("network", "parameters", "of R", "multiply-adds", "of R", study.metric, "difference", "training time")
@@ -148,7 +113,7 @@ def ablations_sheet(study: Study) -> Sheet:
             Cell(study.name(group)),
             Cell(NONE if usual is None else reached(usual, seeds=False)),
             Cell(reached(group)),
-            _difference(study, group, away, usual),
+            compared(study, group, away, usual),
             Cell(_slower(group, usual)),
             Cell("; ".join(_said(study, group, usual)) or NONE),
         ))  # fmt: skip
@@ -174,22 +139,6 @@ def _said(study: Study, group: Group, usual: Group | None) -> list[str]:
     return said + [text for text in (claim(*change) for change in study.changed(group).items()) if text]
 
 
-def reached(group: Group, seeds: bool = True) -> str:
-    """Such as ``94.31 ± 0.12 (3 seeds)``."""
-    metric = group.first.metric
-    text = quality(group.mean, metric)
-    if group.spread is not None:
-        text += f" ± {quality(group.spread, metric)}"
-    number = len(group.results)
-    return text + (f" ({number} seed{'' if number == 1 else 's'})" if seeds else "")
-
-
-def _difference(study: Study, group: Group, away: float | None, other: Group | None = None) -> Cell:
-    if away is None or not group.tells(away, other):
-        return Cell(difference(away, study.metric))
-    return Cell(difference(away, study.metric), "better" if study.better(away) else "worse")
-
-
 def _notes(study: Study, whose: str) -> tuple[str, ...]:
     direction = "more" if study.more_is_better else "less"
     notes = [
@@ -201,6 +150,8 @@ def _notes(study: Study, whose: str) -> tuple[str, ...]:
         for name in dict.fromkeys(group.algebra for group in study.rows)
         if name in CATALOGUE
     ]
+    if study.pruned:
+        notes.append("None of these networks is pruned.")
     if sizes:
         notes.append(f"Components of a tuple, and multiplies in a product of two: {', '.join(sizes)}.")
     return tuple(notes)

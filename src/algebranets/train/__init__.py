@@ -21,7 +21,7 @@ from algebranets.train.folder import RunFolder
 from algebranets.train.results import METRICS, Result
 
 if TYPE_CHECKING:
-    from algebranets.train.callbacks import Stopped
+    from algebranets.train.callbacks import Prune, Stopped
     from algebranets.train.evaluation import evaluate
     from algebranets.train.hardware import Hardware
     from algebranets.train.running import resume, run
@@ -36,6 +36,7 @@ __all__ = [
     "Images",
     "Language",
     "Optimizer",
+    "Prune",
     "Pruning",
     "Result",
     "RunFolder",
@@ -52,6 +53,7 @@ _LATER = {
     "Classification": "tasks",
     "Hardware": "hardware",
     "Language": "tasks",
+    "Prune": "callbacks",
     "Stopped": "callbacks",
     "evaluate": "evaluation",
     "load": "weights",

@@ -145,7 +145,7 @@ def capturing(hardware: Hardware) -> list[Callback]:
 
 
 class Prune(Callback):
-    """Prunes behind each step for which it is time."""
+    """Prunes behind each step for which it is time; masks and steps are in Lightning's checkpoints anyway."""
 
     def __init__(self, pruner: Pruner) -> None:
         self.pruner = pruner

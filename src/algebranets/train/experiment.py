@@ -18,6 +18,8 @@ from torch import nn
 
 from algebranets import algebra as algebras
 from algebranets import models
+from algebranets.pruning import CRITERIA, SCOPES, UNITS
+from algebranets.pruning import SCHEDULES as WAYS
 from algebranets.train.results import label
 
 #: What `Schedule.name` may be: a function of the share of training that is done to a share of the learning rate.
@@ -138,10 +140,18 @@ class Pruning:
     begin: float = 0.2
     end: float = 0.8
     every: int = 100
+    schedule: str = "cubic"
+    criterion: str = "norm"
     unit: str = "tuple"
+    scope: str = "layer"
+    regrow: bool = False
+    #: A pattern of the weights' paths, such as ``stage2.*``; empty for the paper's rule.
+    layers: str = ""
 
     def __post_init__(self) -> None:
         _between("pruning.sparsity", self.sparsity, 0, 1)
+        for name, known in (("schedule", WAYS), ("criterion", CRITERIA), ("unit", UNITS), ("scope", SCOPES)):
+            _one_of(f"pruning.{name}", getattr(self, name), known)
 
 
 @dataclass(frozen=True)

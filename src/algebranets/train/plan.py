@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import cached_property
 from typing import Any, Generic, TypeVar
 
@@ -57,7 +57,8 @@ class Plan(ABC, Generic[SettingsT, DataT]):
         p = self.experiment.pruning
         if not p.sparsity:
             return None
-        return Pruner(model, p.sparsity, self.steps, begin=p.begin, end=p.end, every=p.every, unit=p.unit)
+        options = {f.name: getattr(p, f.name) for f in fields(p) if f.name != "sparsity"}
+        return Pruner(model, p.sparsity, self.steps, **options)
 
     @abstractmethod
     def model_sizes(self) -> dict[str, int]:

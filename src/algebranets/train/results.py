@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import Field, asdict, dataclass, fields
+from dataclasses import MISSING, Field, asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,10 @@ class Result:
     experiment: dict[str, Any]
     environment: dict[str, Any]
     command: str
+    #: Parameters that are not zero; None in rows of before it was counted, as is what follows.
+    nonzero: int | None = None
+    #: Multiply-adds that remain where products with zero tuples are skipped; a zero component skips nothing.
+    multiplies_left: int | None = None
 
     @property
     def label(self) -> str:
@@ -59,12 +63,14 @@ class Result:
     @classmethod
     def from_dict(cls, data: Any, where: object) -> Result:
         """What `asdict` made; ``where`` it stands is for the error."""
-        names = {field.name for field in fields(cls)}
-        if not isinstance(data, dict) or set(data) != names:
-            found = sorted(set(data) ^ names) if isinstance(data, dict) else type(data).__name__
+        names = [field.name for field in fields(cls)]
+        later = {field.name: field.default for field in fields(cls) if field.default is not MISSING}
+        if not isinstance(data, dict) or set(data | later) != set(names):
+            found = sorted(set(data | later) ^ set(names)) if isinstance(data, dict) else type(data).__name__
             raise ValueError(
                 f"{where} is no result of algebranets: it must hold {', '.join(names)}; differs in {found}."
             )
+        data = later | data
         wrong = [field.name for field in fields(cls) if not isinstance(data[field.name], _KINDS[_kind(field)])]
         if wrong or not all(isinstance(row, dict) for row in data["curve"]):
             raise ValueError(
@@ -75,7 +81,9 @@ class Result:
 
 
 #: What JSON makes of a field's type.
-_KINDS: dict[str, type | tuple[type, ...]] = {"str": str, "int": int, "float": (int, float), "dict": dict, "list": list}
+_KINDS: dict[str, type | tuple[type, ...]] = {
+    "str": str, "int": int, "int | None": (int, type(None)), "float": (int, float), "dict": dict, "list": list,
+}  # fmt: skip
 
 
 def _kind(field: Field[Any]) -> str:

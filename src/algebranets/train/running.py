@@ -177,6 +177,8 @@ def _finish(plan: ImagePlan | TextPlan, folder: RunFolder) -> Result:
         experiment=experiment.to_dict(),
         environment={key: value for key, value in where.items() if key != "command"},
         command=where["command"],
+        nonzero=cost.nonzero,
+        multiplies_left=cost.multiplies_left,
     )
     result.save(folder.result)
     log.info("done: %s %.4g", result.metric, result.value)

@@ -9,16 +9,21 @@ from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_model, save_model
+from safetensors.torch import load_file, load_model, save_model
 from torch import nn
 
 from algebranets import files, models
 from algebranets.algebra import Algebra
+from algebranets.nn.sparse import SparseLinear, sparse
 
 
 def publish(model: nn.Module, name: str, algebra: Algebra, options: Mapping[str, Any], path: Path) -> None:
-    """Write the weights of `models.create`'s model ``name``; its algebra's table and its options stand beside them."""
-    described = {"model": name, "options": dict(options), "algebra": algebra.to_dict()}
+    """Write the weights of `models.create`'s model ``name``; its algebra's table and its options stand beside them.
+
+    It may be a sparse one of it, as `algebranets.sparse` makes them.
+    """
+    is_sparse = any(isinstance(module, SparseLinear) for module in model.modules())
+    described = {"model": name, "options": dict(options), "algebra": algebra.to_dict(), "sparse": is_sparse}
     with files.replacing(path) as partial:
         save_model(model, str(partial), {"algebranets": json.dumps(described)})
 
@@ -37,7 +42,10 @@ def load(path: Path | str) -> nn.Module:
     try:
         algebra = Algebra.from_table(described["algebra"])
         model = models.create(described["model"], algebra=algebra, **described["options"])
-        load_model(model, file)
+        if described.get("sparse"):
+            model = sparse(model, state=load_file(file))
+        else:
+            load_model(model, file)
     except (ValueError, KeyError, TypeError, RuntimeError) as error:
         raise _foreign(file, error) from None
     return model.eval()

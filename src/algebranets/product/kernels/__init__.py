@@ -18,14 +18,14 @@ _HAS_TRITON = find_spec("triton") is not None
 
 def usable(x: Tensor) -> bool:
     """Whether a Triton kernel can run where ``x`` is, and may: torch.func follows torch's own operators only."""
-    return _has_device(x) and not _is_transformed()
+    return _has_device(x) and not is_transformed()
 
 
 def _has_device(x: Tensor) -> bool:
     return x.is_cuda and _HAS_TRITON
 
 
-def _is_transformed() -> bool:
+def is_transformed() -> bool:
     """Whether torch.func or forward-mode differentiation is at work."""
     if torch.compiler.is_compiling():  # which knows its own operators
         return False

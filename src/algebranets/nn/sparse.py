@@ -1,0 +1,176 @@
+"""Layers whose weights hold only the tuples that are not zero, and the function that makes them of pruned ones.
+
+>>> import torch, algebranets as an
+>>> from algebranets.pruning import Pruner
+>>> model = an.nn.Sequential(*(an.nn.Linear(64, 64, algebra=an.M2R) for _ in range(3)))
+>>> pruner = Pruner(model, target=0.9)
+>>> pruner.step()
+>>> pruner.finish()
+>>> small = an.sparse(model)
+>>> small
+Sequential(
+  (0): SparseLinear(in_features=64, out_features=64, bias=True, sparsity=0.90, algebra=M2R)
+  (1): SparseLinear(in_features=64, out_features=64, bias=True, sparsity=0.90, algebra=M2R)
+  (2): Linear(in_features=64, out_features=64, bias=True, algebra=M2R)
+)
+>>> again = an.sparse(model, state=small.state_dict())  # or what safetensors loaded
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from copy import deepcopy
+from typing import Any, TypeVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from algebranets.nn.conv import Conv1d, Conv2d, Conv3d
+from algebranets.nn.linear import Linear
+from algebranets.product import in_format_of
+from algebranets.product import sparse as product
+from algebranets.product.compressed import TupleSparse, assemble, compress
+
+#: The share of a layer's tuples that must be zero for it to become a sparse one.
+AT_LEAST = 0.7
+
+ModelT = TypeVar("ModelT", bound=nn.Module)
+
+
+class SparseLinear(nn.Module):
+    """`algebranets.nn.Linear` without the tuples of its weight that are zero; for inference.
+
+    ``starts``, ``indices``, ``values`` and ``maps`` are as `algebranets.product.compressed` says; the last are not
+    saved, but made of the others.
+    """
+
+    starts: Tensor
+    indices: Tensor
+    maps: Tensor
+
+    def __init__(self, weight: TupleSparse, bias: Tensor | None) -> None:
+        super().__init__()
+        self.algebra, self.longest = weight.algebra, weight.longest
+        self.in_features = weight.num_in * weight.algebra.dim
+        self.out_features = weight.num_out * weight.algebra.dim
+        self.register_buffer("starts", weight.starts)
+        self.register_buffer("indices", weight.indices)
+        self.register_buffer("maps", weight.maps, persistent=False)
+        self.values = nn.Parameter(weight.values, requires_grad=False)
+        self.bias = None if bias is None else nn.Parameter(bias, requires_grad=False)
+
+    @property
+    def weight(self) -> TupleSparse:
+        """The weight as one value."""
+        num_in = self.in_features // self.algebra.dim
+        parts = (self.starts, self.indices, self.values, self.maps)
+        return TupleSparse(*parts, num_in, self.longest, self.algebra)
+
+    def forward(self, x: Float[Tensor, "*batch inp"], activation: str | None = None) -> Float[Tensor, "*batch out"]:
+        """As `Linear.forward`."""
+        return product.linear(x, self.weight, self.bias, activation)
+
+    def extra_repr(self) -> str:
+        return (
+            f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}, "
+            f"sparsity={self.weight.sparsity:.2f}, algebra={self.algebra.name}"
+        )
+
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any) -> None:
+        """As many tuples as there are in ``state_dict``, whatever there were before."""
+        for name, own in (("indices", self.indices), ("values", self.values)):
+            if prefix + name in state_dict:
+                own.data = own.data.new_empty(state_dict[prefix + name].shape)
+        super()._load_from_state_dict(state_dict, prefix, *args)
+        if not self.starts.is_meta:
+            w = assemble(self.starts, self.indices, self.values, self.weight.num_in, self.algebra)
+            self.maps, self.longest = w.maps, w.longest
+
+
+class SparseConv(nn.Module):
+    """A convolution with kernels of one place, without the tuples of its weight that are zero; for inference."""
+
+    def __init__(self, linear: SparseLinear, stride: tuple[int, ...]) -> None:
+        super().__init__()
+        self.linear, self.stride = linear, stride
+
+    def forward(self, x: Tensor) -> Tensor:
+        batched = x if x.dim() == len(self.stride) + 2 else x[None]
+        visited = tuple(slice(None, None, step) for step in self.stride)
+        seen = batched[(slice(None), slice(None), *visited)]
+        y = self.linear(seen.movedim(1, -1)).movedim(-1, 1)
+        y = in_format_of(batched, y) if batched.stride(1) == 1 else y.contiguous()
+        return y if batched is x else y[0]
+
+    def extra_repr(self) -> str:
+        return f"stride={self.stride}"
+
+
+def sparse(model: ModelT, at_least: float = AT_LEAST, *, state: Mapping[str, Tensor] | None = None) -> ModelT:
+    """A copy of ``model`` whose pruned linear layers and 1 x 1 convolutions hold only tuples that are not zero.
+
+    Those of which the share ``at_least`` is zero; masks of a `Pruner` count. With ``state``, a sparse model's
+    ``state_dict``, it is the layers that are sparse there, and they get what it holds, as all others do.
+    """
+    if not 0 < at_least <= 1:
+        raise ValueError(f"at_least must lie between 0 and 1, the share of tuples that are zero; got {at_least}.")
+    made = _converted(deepcopy(model), "", at_least, state, {})
+    if state is not None:
+        _load(made, state)
+    return made  # type: ignore[return-value]
+
+
+def _load(model: nn.Module, state: Mapping[str, Tensor]) -> None:
+    """As `load_state_dict`, but of tensors that the model has under several names one is enough, as in safetensors."""
+    missing, unexpected = model.load_state_dict(state, strict=False)
+    own = model.state_dict()
+    there = {own[name].data_ptr() for name in state if name in own}
+    absent = [name for name in missing if own[name].data_ptr() not in there]
+    if absent or unexpected:
+        raise ValueError(
+            f"state must be that of a sparse {type(model).__name__} like this one; it lacks {absent or 'nothing'} and "
+            f"has {unexpected or 'nothing'} besides."
+        )
+
+
+def _converted(
+    module: nn.Module, path: str, at_least: float, state: Mapping[str, Tensor] | None, done: dict[nn.Module, nn.Module]
+) -> nn.Module:
+    """The module, its children converted, or the sparse layer that takes its place; each once, wherever it is used."""
+    if module not in done:
+        done[module] = made = _sparse_layer(module, path, at_least, state) or module
+        if made is module:
+            for name, child in module._modules.items():
+                if child is not None:
+                    module._modules[name] = _converted(child, f"{path}{name}.", at_least, state, done)
+    return done[module]
+
+
+def _sparse_layer(
+    module: nn.Module, path: str, at_least: float, state: Mapping[str, Tensor] | None
+) -> SparseLinear | SparseConv | None:
+    """What the layer becomes; None if it is none that can be sparse, or stays as it is."""
+    if isinstance(module, Linear):
+        if state is not None and f"{path}values" not in state:
+            return None
+        return _linear(module, at_least if state is None else 0)
+    if isinstance(module, Conv1d | Conv2d | Conv3d) and _has_one_place(module):
+        if state is not None and f"{path}linear.values" not in state:
+            return None
+        linear = _linear(module, at_least if state is None else 0)
+        return linear and SparseConv(linear, module.stride)
+    return None
+
+
+def _linear(layer: Linear | Conv1d | Conv2d | Conv3d, at_least: float) -> SparseLinear | None:
+    with torch.no_grad():
+        stored = layer.weight
+        weight = compress(stored.reshape(stored.shape[:2]), layer.algebra)
+    bias = None if layer.bias is None else layer.bias.detach().clone()
+    return SparseLinear(weight, bias) if weight.sparsity >= at_least else None
+
+
+def _has_one_place(conv: Conv1d | Conv2d | Conv3d) -> bool:
+    """Whether it is a linear layer at every place that it visits."""
+    return conv.groups == 1 and set(conv.kernel_size) == {1} and conv.padding in ("same", "valid", (0,) * conv.num_axes)

@@ -1,0 +1,86 @@
+"""Tuple-sparse products, launched in tiles that suit an H200. The kernels are in `sparse_kernels`."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from algebranets.algebra import Algebra
+from algebranets.product.kernels.jit import ceil_div, next_power_of_2
+from algebranets.product.kernels.jit.counters import counters
+from algebranets.product.kernels.jit.decode import options, overlaps
+from algebranets.product.kernels.jit.sparse_kernels import filled_fwd_kernel, fitting, picked_fwd_kernel
+
+# What was fast on an H200 in half precision over M2(R), nine of ten tuples zero, at widths 4096 and 8192:
+#: Few rows: warps of a program, each of which has one output, and rows that it takes at most.
+NUM_WARPS, MOST_ROWS = 16, 4
+#: Words of tuples that a thread has on their way at most.
+MOST_WORDS = 8
+#: More rows: rows, components of outputs and inputs that a program takes at most, and how many programs are enough.
+DOT_ROWS, DOT_SUMS, DOT_INPUTS, PROGRAMS = 64, 128, 64, 264
+#: Programs that share a sum at most.
+MOST_SPLITS = 4
+
+
+def picked(
+    x: Tensor,
+    starts: Tensor,
+    indices: Tensor,
+    values: Tensor,
+    bias: Tensor | None,
+    algebra: Algebra,
+    longest: int,
+    activation: str | None = None,
+    frozen: bool = False,
+) -> Tensor:
+    """``activation(w . x + b)`` for few rows, (batch, features); no output has more tuples than ``longest``."""
+    x, dim = x.contiguous(), algebra.dim
+    batch, num_in, num_out = len(x), x.shape[1] // dim, len(starts) - 1
+    y = x.new_empty(batch, dim * num_out)
+    if not y.numel():
+        return y
+    num_words = dim // fitting(8 * x.element_size(), dim)
+    unroll = max(1, min(next_power_of_2(ceil_div(longest, 32)), MOST_WORDS // num_words))
+    rows = min(batch, MOST_ROWS)
+    terms, places = _table(algebra)
+    pdl = overlaps(x)
+    with torch.cuda.device_of(x):
+        picked_fwd_kernel[ceil_div(num_out, NUM_WARPS), ceil_div(batch, rows)](
+            x, starts, indices, values, bias, y, batch, terms, places, dim, num_in, num_out, activation, rows,
+            NUM_WARPS, unroll, pdl, pdl and frozen, num_warps=NUM_WARPS, **options(pdl),
+        )  # fmt: skip
+    return y
+
+
+def filled(
+    x: Tensor, maps: Tensor, values: Tensor, bias: Tensor | None, algebra: Algebra, activation: str | None = None
+) -> Tensor:
+    """``activation(w . x + b)`` for more rows; ``maps`` are as `product.compressed` makes them."""
+    x, dim = x.contiguous(), algebra.dim
+    batch, num_in, num_out = len(x), x.shape[1] // dim, len(maps)
+    y = x.new_empty(batch, dim * num_out)
+    if not y.numel():
+        return y
+    rows = min(DOT_ROWS, max(16, next_power_of_2(batch)))
+    out, inp = max(16, next_power_of_2(DOT_SUMS // dim + 1) // 2), DOT_INPUTS if dim <= 4 else DOT_INPUTS // 2
+    groups = ceil_div(num_out, out), ceil_div(batch, rows)
+    splits = max(1, min(MOST_SPLITS, num_in // inp, PROGRAMS // (groups[0] * groups[1])))
+    partial = arrived = None
+    if splits > 1:
+        dtype = torch.promote_types(x.dtype, torch.float32)
+        partial = x.new_empty(groups[0] * groups[1] * splits * dim * out * rows, dtype=dtype)
+        arrived = counters(x.device, groups[0] * groups[1])
+    terms, places = _table(algebra)
+    pdl = overlaps(x)
+    with torch.cuda.device_of(x):
+        filled_fwd_kernel[groups[0] * splits, groups[1]](
+            x, maps, values, bias, y, partial, arrived, batch, terms, places, dim, num_in, num_out, activation, rows,
+            out, inp, splits, pdl, x.is_cuda, num_warps=4, **options(pdl),
+        )  # fmt: skip
+    return y
+
+
+def _table(algebra: Algebra) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Its terms, one number after the other, and the places of its components in activations."""
+    terms = tuple(number for term in algebra.terms for number in term)
+    return terms, tuple(algebra.order.index(k) for k in range(algebra.dim))

@@ -1,0 +1,311 @@
+# ruff: noqa: RUF005, Triton knows no (*tuple, one)
+"""Kernels for tuple-sparse products y = w . x: only the tuples that are there are read.
+
+Tuples of an output lie one behind the other, their components side by side (`product.compressed`), and are loaded as
+words of up to 64 bits. Shapes: o output tuples, n tuples of an output, i input tuples. Two versions of one sum:
+
+- `picked_fwd_kernel`, for few rows, on CUDA cores: a program keeps the input on the chip, its tuples packed into words
+  as well, and picks those that its tuples' indices name;
+- `filled_fwd_kernel`, for more rows, on tensor cores: tuples are filled into tiles with zeros between, by maps of bits
+  that say which are there.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+from triton.language.extra import cuda
+
+from algebranets.product.kernels.jit.decode_kernels import activate, at, begin, ceil_log2, plus_bias
+
+
+def fitting(bits: int, dim: int) -> int:
+    """How many of ``dim`` components, of so many bits each, share a word of 64 bits at most, if all words are full.
+
+    >>> fitting(16, 4), fitting(16, 9), fitting(32, 4)
+    (4, 1, 2)
+    """
+    count = 64 // bits
+    while dim % count:
+        count //= 2
+    return count
+
+
+components_a_word = triton.constexpr_function(fitting)
+
+# Few rows -------------------------------------------------------------------------------------------------------------
+
+# A tile of tuples is (output, lane, unrolled): a warp has whole outputs, and a thread what is unrolled, which it loads
+# one by one and joins, so that it sums them without asking others.
+
+
+@triton.jit
+def picked_fwd_kernel(
+    x, starts, indices, values, bias, y, num_rows,
+    terms: tl.constexpr, places: tl.constexpr, dim: tl.constexpr, num_in: tl.constexpr, num_out: tl.constexpr,
+    activation: tl.constexpr, rows: tl.constexpr, out: tl.constexpr, unroll: tl.constexpr,
+    pdl: tl.constexpr, frozen: tl.constexpr,
+):  # fmt: skip
+    """A program: ``out`` output tuples, for ``rows`` rows; ``places`` are those of components in activations."""
+    begin(pdl, frozen)
+    o = tl.program_id(0) * out + tl.arange(0, out)
+    start = tl.load(starts + o, mask=o < num_out, other=0)
+    end = tl.load(starts + o + 1, mask=o < num_out, other=0)
+    chunks = tl.cdiv(tl.max(end - start, 0), unroll * 32)
+    n, end = start[:, None] + tl.arange(0, 32)[None, :], end[:, None]
+    place, weights = tuples_at(indices, values, n, end, dim, unroll)
+    if frozen:
+        cuda.gdc_wait()
+    first = tl.program_id(1) * rows
+    inputs = packed_rows(x, first, num_rows, places, dim, num_in, rows)
+    dtype: tl.constexpr = tl.float64 if values.dtype.element_ty == tl.float64 else tl.float32
+    sums = ()
+    for _ in tl.static_range(rows * dim):
+        sums = sums + (tl.zeros([out, 32], dtype),)
+    for chunk in tl.range(1, chunks):
+        ahead, others = tuples_at(indices, values, n + chunk * (unroll * 32), end, dim, unroll)
+        sums = add(sums, inputs, place, weights, x.dtype.element_ty, terms, places, dim, rows)
+        place, weights = ahead, others
+    sums = add(sums, inputs, place, weights, x.dtype.element_ty, terms, places, dim, rows)
+    total = tl.sum(joined(sums), 1)
+    j = tl.arange(0, total.shape[1])[None, :]
+    row, to = first + j // dim, j % dim * num_out + o[:, None]
+    is_here = (o[:, None] < num_out) & (j < rows * dim) & (row < num_rows)
+    total = plus_bias(total, bias, to, is_here)
+    tl.store(y + row.to(tl.int64) * (dim * num_out) + to, activate(total, activation), mask=is_here)
+
+
+@triton.jit
+def tuples_at(indices, values, n, end, dim: tl.constexpr, unroll: tl.constexpr):
+    """The indices of the tuples ``n`` and every 32nd behind them, and their words; zeros behind the ``end``."""
+    bits: tl.constexpr = values.dtype.element_ty.primitive_bitwidth
+    per_word: tl.constexpr = components_a_word(bits, dim)
+    there = values.to(tl.pointer_type(integers(bits * per_word))) + n.to(tl.int64) * (dim // per_word)
+    places = ()
+    for u in tl.static_range(unroll):
+        place = tl.load(indices + n + u * 32, mask=n + u * 32 < end, other=0, eviction_policy="evict_first")
+        places = places + (place.to(tl.int32),)
+    words = ()
+    for i in tl.static_range(dim // per_word):
+        parts = ()
+        for u in tl.static_range(unroll):
+            at_u = there + u * (32 * dim // per_word) + i
+            parts = parts + (tl.load(at_u, mask=n + u * 32 < end, other=0, eviction_policy="evict_first"),)
+        words = words + (joined(parts),)
+    return joined(places), words
+
+
+@triton.jit
+def joined(parts):
+    """Tensors of two axes along a third, filled up to a power of two: a thread has all of its places' numbers."""
+    levels: tl.constexpr = ceil_log2(len(parts))
+    rows: tl.constexpr = parts[0].shape[0]
+    columns: tl.constexpr = parts[0].shape[1]
+    for _ in tl.static_range((1 << levels) - len(parts)):
+        parts = parts + (parts[0],)
+    for _ in tl.static_range(levels):
+        pairs = ()
+        for j in tl.static_range(len(parts) // 2):
+            pairs = pairs + (tl.join(parts[j], parts[j + len(parts) // 2]),)
+        parts = pairs
+    return parts[0].reshape(rows, columns, 1 << levels)
+
+
+@triton.jit
+def packed_rows(
+    x, first, num_rows, places: tl.constexpr, dim: tl.constexpr, num_in: tl.constexpr, rows: tl.constexpr
+):  # fmt: skip
+    """Every input tuple of ``rows`` rows in words, as `tuples_at` has those of the weight."""
+    bits: tl.constexpr = x.dtype.element_ty.primitive_bitwidth
+    per_word: tl.constexpr = components_a_word(bits, dim)
+    i = tl.arange(0, triton.next_power_of_2(num_in))
+    packed = ()
+    for r in tl.static_range(rows):
+        here = x + tl.minimum(first + r, num_rows - 1).to(tl.int64) * (dim * num_in) + i
+        for w in tl.static_range(dim // per_word):
+            word = tl.zeros(i.shape, integers(bits * per_word))
+            for c in tl.static_range(per_word):
+                number = tl.load(here + at(places, w * per_word + c) * num_in, mask=i < num_in, other=0)
+                word |= number.to(integers(bits), bitcast=True).to(word.dtype) << (c * bits)
+            packed = packed + (word,)
+    return packed
+
+
+@triton.jit
+def add(
+    sums, inputs, place, weights, kind: tl.constexpr, terms: tl.constexpr, places: tl.constexpr, dim: tl.constexpr,
+    rows: tl.constexpr,
+):  # fmt: skip
+    """``sums`` and the products of these tuples with those of the input that they belong to."""
+    per_word: tl.constexpr = components_a_word(kind.primitive_bitwidth, dim)
+    words: tl.constexpr = dim // per_word
+    flat = place.reshape(place.numel)
+    w = unpacked(weights, kind, per_word, sums[0].dtype)
+    new = ()
+    for r in tl.static_range(rows):
+        found = ()
+        for word in tl.static_range(words):
+            found = found + (tl.gather(inputs[r * words + word], flat, 0).reshape(place.shape),)
+        x = unpacked(found, kind, per_word, sums[0].dtype)
+        for p in tl.static_range(dim):
+            new = new + (sums[r * dim + p] + tl.sum(component(w, x, p, terms, places), 2),)
+    return new
+
+
+@triton.jit
+def component(w, x, place: tl.constexpr, terms: tl.constexpr, places: tl.constexpr):
+    """The component of w . x that lies at ``place`` in an output."""
+    total = tl.zeros_like(w[0])
+    for t in tl.static_range(len(terms) // 4):
+        if at(places, at(terms, 4 * t + 2)) == place:
+            total += at(terms, 4 * t + 3) * w[at(terms, 4 * t)] * x[at(terms, 4 * t + 1)]
+    return total
+
+
+@triton.jit
+def unpacked(words, kind: tl.constexpr, per_word: tl.constexpr, dtype: tl.constexpr):
+    """The components in ``words``, one tensor each."""
+    bits: tl.constexpr = kind.primitive_bitwidth
+    parts = ()
+    for word in tl.static_range(len(words)):
+        for c in tl.static_range(per_word):
+            number = (words[word] >> (c * bits)).to(integers(bits))
+            parts = parts + (number.to(kind, bitcast=True).to(dtype),)
+    return parts
+
+
+@triton.constexpr_function
+def integers(bits):
+    """Of so many bits, without a sign."""
+    return {8: tl.uint8, 16: tl.uint16, 32: tl.uint32, 64: tl.uint64}[bits]
+
+
+# More rows ------------------------------------------------------------------------------------------------------------
+
+#: Inputs that a word of a map is of.
+SPAN = tl.constexpr(32)
+
+
+@triton.jit
+def filled_fwd_kernel(
+    x, maps, values, bias, y, partial, arrived, num_rows,
+    terms: tl.constexpr, places: tl.constexpr, dim: tl.constexpr, num_in: tl.constexpr, num_out: tl.constexpr,
+    activation: tl.constexpr, rows: tl.constexpr, out: tl.constexpr, inp: tl.constexpr, splits: tl.constexpr,
+    pdl: tl.constexpr, native: tl.constexpr,
+):  # fmt: skip
+    """A program: ``out`` output tuples for ``rows`` rows, of one of ``splits`` shares of the input.
+
+    The last one to arrive adds up the shares, as in `decode_kernels.linear_dot_fwd_kernel`.
+    """
+    begin(pdl, False)
+    tile, split = tl.program_id(0) // splits, tl.program_id(0) % splits
+    o, i = tile * out + tl.arange(0, out)[:, None], tl.arange(0, inp)
+    row = tl.program_id(1) * rows + tl.arange(0, rows)[None, :]
+    chunks: tl.constexpr = triton.cdiv(num_in, inp * splits)
+    first = split * (chunks * inp)
+    x += tl.minimum(row, num_rows - 1).to(tl.int64) * (dim * num_in)
+    dtype: tl.constexpr = tl.float64 if x.dtype.element_ty == tl.float64 else tl.float32
+    sums = ()
+    for _ in tl.static_range(dim):
+        sums = sums + (tl.zeros([out, rows], dtype),)
+    found = map_at(maps, o, first + i[None, :], num_in, num_out)
+    words = filled(values, found, i[None, :], dim, native)
+    found = map_at(maps, o, first + inp + i[None, :], num_in, num_out)
+    for chunk in tl.range(0, chunks):
+        # The next tuples, and the map of those behind them, are on their way while these are multiplied.
+        start = first + chunk * inp
+        ahead = filled(values, found, i[None, :], dim, native)
+        found = map_at(maps, o, start + 2 * inp + i[None, :], num_in, num_out)
+        sums = add_products(sums, words, x, start + i[:, None], terms, places, dim, num_in)
+        words = ahead
+    is_last = True
+    if splits > 1:
+        group = tl.program_id(1) * tl.cdiv(num_out, out) + tile
+        cell = tl.arange(0, out)[:, None] * rows + tl.arange(0, rows)[None, :]
+        partial += group.to(tl.int64) * (splits * dim * out * rows) + cell
+        for p in tl.static_range(dim):
+            tl.store(partial + (split * dim + p) * (out * rows), sums[p])
+        tl.debug_barrier()  # all threads have stored before one of them says so
+        is_last = tl.atomic_add(arrived + group, 1, sem="acq_rel") == splits - 1
+    if is_last:
+        if splits > 1:
+            tl.store(arrived + group, 0)
+        is_here = (o < num_out) & (row < num_rows)
+        for p in tl.static_range(dim):
+            total = sums[p]
+            if splits > 1:
+                total = tl.zeros_like(total)
+                for s in tl.static_range(splits):  # in one order, whoever is last
+                    total += tl.load(partial + (s * dim + p) * (out * rows), cache_modifier=".cg")
+            to = p * num_out + o
+            total = plus_bias(total, bias, to, is_here)
+            tl.store(y + row.to(tl.int64) * (dim * num_out) + to, activate(total, activation), mask=is_here)
+
+
+@triton.jit
+def map_at(maps, o, i, num_in: tl.constexpr, num_out: tl.constexpr):
+    """The words of the maps in which outputs ``o`` and inputs ``i`` are: bits, and above them where tuples begin."""
+    spans: tl.constexpr = triton.cdiv(num_in, SPAN)
+    return tl.load(maps + o.to(tl.int64) * spans + i // SPAN, mask=(o < num_out) & (i < num_in), other=0)
+
+
+@triton.jit
+def filled(values, found, i, dim: tl.constexpr, native: tl.constexpr):
+    """The words of the tuples that a map names, zeros where there are none; ``i`` counts from where a map begins."""
+    bits: tl.constexpr = values.dtype.element_ty.primitive_bitwidth
+    per_word: tl.constexpr = components_a_word(bits, dim)
+    present, place = found.to(tl.uint32), (i % SPAN).to(tl.uint32)
+    below = present & ((tl.full([], 1, tl.uint32) << place) - 1)
+    here = ((present >> place) & 1) != 0
+    number = (found >> 32) + num_bits(below, native)
+    there = values.to(tl.pointer_type(integers(bits * per_word))) + number * (dim // per_word)
+    words = ()
+    for w in tl.static_range(dim // per_word):
+        words = words + (tl.load(there + w, mask=here, other=0),)
+    return words
+
+
+@triton.jit
+def num_bits(word, native: tl.constexpr):
+    """How many bits are set."""
+    if native:
+        count = tl.inline_asm_elementwise("popc.b32 $0, $1;", "=r,r", [word], tl.int32, True, 1)
+    else:
+        word = word - ((word >> 1) & 0x55555555)
+        word = (word & 0x33333333) + ((word >> 2) & 0x33333333)
+        word = (word + (word >> 4)) & 0x0F0F0F0F
+        word = word + (word >> 8)
+        count = ((word + (word >> 16)) & 0x3F).to(tl.int32)
+    return count
+
+
+@triton.jit
+def add_products(
+    sums, words, x, i, terms: tl.constexpr, places: tl.constexpr, dim: tl.constexpr, num_in: tl.constexpr
+):  # fmt: skip
+    """``sums``, in the order of places, and the products of these tuples with the inputs ``i``."""
+    kind: tl.constexpr = x.dtype.element_ty
+    w = unpacked(words, kind, components_a_word(kind.primitive_bitwidth, dim), kind)
+    xs = ()
+    for j in tl.static_range(dim):
+        xs = xs + (tl.load(x + at(places, j) * num_in + i, mask=i < num_in, other=0),)
+    new = ()
+    for p in tl.static_range(dim):
+        total = sums[p]
+        for t in tl.static_range(len(terms) // 4):
+            if at(places, at(terms, 4 * t + 2)) == p:
+                total = add_dot(total, w[at(terms, 4 * t)], xs[at(terms, 4 * t + 1)], at(terms, 4 * t + 3))
+        new = new + (total,)
+    return new
+
+
+@triton.jit
+def add_dot(total, w, x, by: tl.constexpr):
+    """``total + by * dot(w, x)``; a sign is exact in every precision, another number is not."""
+    if by == 1:
+        total = tl.dot(w, x, total, input_precision="ieee", out_dtype=total.dtype)
+    elif by == -1:
+        total = tl.dot(w, -x, total, input_precision="ieee", out_dtype=total.dtype)
+    else:
+        total += by * tl.dot(w, x, input_precision="ieee", out_dtype=total.dtype)
+    return total

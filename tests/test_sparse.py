@@ -1,0 +1,293 @@
+"""Tuple-sparse layers: the format, the same product by every way, conversion of models, files."""
+
+import copy
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_model
+
+import algebranets as an
+from algebranets import nn, train
+from algebranets.product import linear, sparse, weight_from_tuples
+from algebranets.product.compressed import compress, expand
+from algebranets.product.kernels import sparse as fused
+from algebranets.pruning import Pruner
+from conftest import ALGEBRAS, needs_triton, random_algebra
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def pruned_weight(algebra, num_out, num_in, sparsity=0.7, dtype=torch.float64):
+    """A stored weight of which about this share of tuples is zero, one output's all."""
+    tuples = torch.randn(algebra.dim, num_out, num_in, dtype=dtype)
+    tuples *= torch.rand(num_out, num_in) >= sparsity
+    tuples[:, num_out // 2] = 0
+    return weight_from_tuples(tuples, algebra).to(DEVICE)
+
+
+def operands(algebra, batch=(3,), num_out=7, num_in=37, dtype=torch.float64):
+    """Weight, input, bias."""
+    weight = pruned_weight(algebra, num_out, num_in, dtype=dtype)
+    x, bias = torch.randn(*batch, algebra.dim * num_in, dtype=dtype), torch.randn(algebra.dim * num_out, dtype=dtype)
+    return weight, x.to(DEVICE), bias.to(DEVICE)
+
+
+# The format -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_format_by_hand():
+    """Two outputs of three complex inputs: 1 + 2i stands at the second, and 3 and 4i at the first and third."""
+    tuples = torch.tensor([[[0, 1, 0], [3, 0, 0]], [[0, 2, 0], [0, 0, 4]]])
+    w = compress(weight_from_tuples(tuples, an.C), an.C)
+    assert w.starts.tolist() == [0, 1, 3]
+    assert w.indices.tolist() == [1, 0, 2]
+    assert w.values.tolist() == [[1, 2], [3, 0], [0, 4]]
+    assert w.maps.tolist() == [[0b010], [0b101 + (1 << 32)]]
+    assert (w.num_out, w.num_in, w.longest, w.sparsity) == (2, 3, 2, 0.5)
+
+
+@pytest.mark.parametrize("algebra", ALGEBRAS, ids=str)
+def test_what_is_compressed_can_be_expanded(algebra):
+    weight = pruned_weight(algebra, 5, 9)
+    assert torch.equal(expand(compress(weight, algebra)), weight)
+
+
+def test_indices_take_two_bytes_where_they_suffice():
+    for num_in, dtype in ((1 << 15, torch.int16), ((1 << 15) + 1, torch.int32)):
+        weight = torch.zeros(1, num_in)
+        weight[0, -1] = 1
+        w = compress(weight, an.R)
+        assert w.indices.dtype == dtype
+        assert w.indices.tolist() == [num_in - 1]
+
+
+# The product ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=["picked", "filled"])
+def version(request, monkeypatch):
+    """The kernel that is taken, however many rows there are."""
+    monkeypatch.setattr(fused, "FEW", 1000 if request.param == "picked" else 0)
+
+
+@needs_triton
+@pytest.mark.parametrize("algebra", ALGEBRAS, ids=str)
+def test_both_kernels_compute_the_reference_product(algebra, version):  # noqa: ARG001, a fixture that changes the choice
+    weight, x, bias = operands(algebra)
+    w = compress(weight, algebra)
+    for rows in (x, x[:1]):
+        y = fused.linear(rows, w, bias, None)
+        torch.testing.assert_close(y, linear(rows, weight, bias, algebra=algebra, lowering="reference"))
+
+
+@needs_triton
+@pytest.mark.parametrize("activation", [None, "relu", "silu", "gelu", "sigmoid", "tanh"])
+@pytest.mark.parametrize(("batch", "num_in", "num_out"), [((), 64, 16), ((2, 3), 33, 1), ((9,), 300, 20), ((0,), 3, 4)])
+def test_both_kernels_take_every_size(batch, num_in, num_out, activation, version):  # noqa: ARG001, as above
+    """Outputs with more tuples than a thread loads at once, fewer outputs than a program has, and an empty batch."""
+    weight, x, bias = operands(an.M2R, batch, num_out, num_in, torch.float32)
+    w = compress(weight, an.M2R)
+    for given in (bias, None):
+        y = fused.linear(x, w, given, activation)
+        expected = linear(x, weight, given, algebra=an.M2R, lowering="reference", activation=activation)
+        torch.testing.assert_close(y, expected, atol=1e-4, rtol=1e-4)
+
+
+@needs_triton
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+@pytest.mark.parametrize("algebra", [an.R, an.C, an.H, an.M3R, an.M2C], ids=str)
+def test_both_kernels_pack_numbers_of_every_precision(algebra, dtype, version):  # noqa: ARG001, as above
+    """Words of one, two, four and eight bytes."""
+    if dtype == torch.bfloat16 and fused.FEW == 0 and DEVICE == "cpu":
+        pytest.skip("the interpreter has no dot of bfloat16")
+    weight, x, bias = operands(algebra, dtype=dtype)
+    w = compress(weight, algebra)
+    y = fused.linear(x, w, bias, None)
+    assert y.dtype == dtype
+    exact = linear(x.double(), weight.double(), bias.double(), algebra=algebra, lowering="reference")
+    eps = torch.finfo(dtype).eps
+    torch.testing.assert_close(y.double(), exact, atol=max(4 * eps, 1e-5), rtol=2 * eps)
+
+
+@pytest.mark.parametrize("columns", [1, 1000], ids=["blocks", "numbers"])
+@pytest.mark.parametrize("algebra", ALGEBRAS, ids=str)
+def test_torchs_formats_compute_the_reference_product(algebra, columns, monkeypatch):
+    monkeypatch.setattr(sparse, "MANY_COLUMNS", columns)
+    weight, x, bias = (t.cpu() for t in operands(algebra, (2, 3)))
+    w = compress(weight, algebra)
+    y = sparse._through_formats(x, w, bias)
+    torch.testing.assert_close(y, linear(x, weight, bias, algebra=algebra, lowering="reference"))
+
+
+def test_torchs_formats_follow_values_that_change():
+    layer = nn.SparseLinear(compress(pruned_weight(an.M2R, 6, 6).cpu(), an.M2R), None)
+    x = torch.randn(2, 24, dtype=torch.float64)
+    with torch.no_grad():
+        before = layer(x)
+        layer.values *= 2
+        torch.testing.assert_close(layer(x), 2 * before)
+
+
+def test_gradients_of_the_input_are_those_of_the_dense_product():
+    weight, x, bias = operands(an.H)
+    layer = nn.SparseLinear(compress(weight, an.H), bias)
+    results = []
+    for function in (layer, lambda rows: linear(rows, weight, bias, algebra=an.H)):
+        leaf = x.clone().requires_grad_()
+        results.append(torch.autograd.grad(function(leaf).square().sum(), leaf)[0])
+    torch.testing.assert_close(*results)
+
+
+def test_a_wrong_input_is_explained():
+    layer = nn.SparseLinear(compress(pruned_weight(an.M2R, 6, 6), an.M2R), None)
+    with pytest.raises(ValueError, match=r"must hold 24 features \(6 M2R tuples\); got shape \(2, 20\)"):
+        layer(torch.randn(2, 20))
+
+
+# Models ---------------------------------------------------------------------------------------------------------------
+
+
+def sequential(algebra=an.M2R):
+    torch.manual_seed(0)
+    return nn.Sequential(*(nn.Linear(32, 32, algebra=algebra) for _ in range(3)))
+
+
+@pytest.mark.parametrize("stride", [1, 2, (1, 2)])
+@pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize("options", [{}, {"padding": "same"}, {"bias": False}], ids=str)
+def test_a_convolution_of_one_place_becomes_sparse(stride, memory_format, options):
+    if options.get("padding") and stride != 1:
+        options = {"padding": "valid"}
+    conv = nn.Conv2d(32, 16, 1, stride=stride, algebra=an.H, dtype=torch.float64, **options)
+    Pruner(conv, 0.8, layers="*").finish()
+    made = an.sparse(conv)
+    assert isinstance(made, nn.SparseConv)
+    x = torch.randn(2, 32, 6, 5, dtype=torch.float64).to(memory_format=memory_format)
+    y = made(x)
+    torch.testing.assert_close(y, conv(x))
+    assert y.is_contiguous(memory_format=memory_format)
+    torch.testing.assert_close(made(x[0]), conv(x[0]))
+
+
+@pytest.mark.parametrize(
+    "options", [{"kernel_size": 3}, {"kernel_size": 1, "groups": 2}, {"kernel_size": 1, "padding": 1}], ids=str
+)
+def test_other_convolutions_stay_as_they_are(options):
+    conv = nn.Conv2d(32, 32, algebra=an.H, **options)
+    Pruner(conv, 0.8, layers="*").finish()
+    assert isinstance(an.sparse(conv), nn.Conv2d)
+
+
+def test_layers_with_too_few_zeros_stay_as_they_are():
+    model = sequential()
+    Pruner(model, 0.75, layers="0.*").finish()
+    assert [type(layer).__name__ for layer in an.sparse(model)] == ["SparseLinear", "Linear", "Linear"]
+    assert [type(layer).__name__ for layer in an.sparse(model, 0.8)] == ["Linear"] * 3
+    assert isinstance(model[0], nn.Linear)  # it is a copy that was changed
+    with pytest.raises(ValueError, match="at_least must lie between 0 and 1"):
+        an.sparse(model, 0)
+
+
+def test_masks_count_and_a_layer_that_is_used_twice_stays_one():
+    model = sequential()
+    model.append(model[0])
+    pruner = Pruner(model, 0.9)
+    made = an.sparse(model)
+    assert made[3] is made[0]
+    assert isinstance(made[0], nn.SparseLinear)
+    x = torch.randn(2, 32)
+    torch.testing.assert_close(made(x), model(x))
+    pruner.finish()
+
+
+@pytest.mark.parametrize("name", ["transformer_xl", "gru_lm", "mobilenet_v1", "resnet50"])
+def test_a_sparse_model_computes_what_the_pruned_one_does(name):
+    sizes = {
+        "transformer_xl": {"num_layers": 2, "d_model": 32, "ff_size": 64, "num_heads": 2, "window": 8},
+        "gru_lm": {"hidden_size": 32},
+    }.get(name, {"width": 0.125, "num_classes": 10})
+    torch.manual_seed(0)
+    model = an.models.create(name, algebra="M2R", **sizes).eval()
+    Pruner(model, 0.8).finish()
+    small = an.sparse(model)
+    found = [module for module in small.modules() if isinstance(module, nn.SparseLinear)]
+    assert found
+    with torch.no_grad():
+        outputs = [made(*made.example_inputs()) for made in (small, model)]
+    first = [y[0] if isinstance(y, tuple) else y for y in outputs]
+    torch.testing.assert_close(*first, atol=1e-4, rtol=1e-4)
+    cost, whole = an.account(small), an.account(model)
+    assert cost.multiplies_left == whole.multiplies_left
+    assert cost.multiplies < whole.multiplies
+    assert cost.parameters < whole.parameters
+    assert not cost.unknown
+
+
+def test_an_account_of_a_sparse_layer_is_what_is_left():
+    """Parameters are those that are there, indices are bytes that are read too."""
+    layer = nn.Linear(64, 64, bias=False, algebra=an.M2R)
+    Pruner(layer, 0.75, layers="*").finish()
+    cost = an.account(an.sparse(layer), torch.zeros(5, 64))
+    tuples = 16 * 16 // 4
+    assert (cost.parameters, cost.multiplies) == (4 * tuples, 5 * 8 * tuples)
+    assert cost.bytes == 4 * (4 * tuples) + 2 * tuples + 4 * 17
+
+
+def test_a_sparse_model_is_saved_and_loaded(tmp_path):
+    model = sequential()
+    Pruner(model, 0.9).finish()
+    small = an.sparse(model)
+    save_model(small, str(tmp_path / "small.safetensors"))
+    state = load_file(tmp_path / "small.safetensors")
+    other = an.sparse(sequential(), state=state)  # of the same architecture, with any weights
+    x = torch.randn(2, 32)
+    assert torch.equal(other(x), small(x))
+    assert [type(layer) for layer in other] == [type(layer) for layer in small]
+    assert other[0].longest == small[0].longest
+    assert torch.equal(other[0].maps, small[0].maps)
+    with pytest.raises(
+        ValueError, match=r"state must be that of a sparse Sequential like this one; it lacks \['0.bias'\]"
+    ):
+        an.sparse(sequential(), state={key: value for key, value in state.items() if key != "0.bias"})
+
+
+def test_published_weights_may_be_sparse(tmp_path):
+    from algebranets.train.weights import publish
+
+    options = {"num_layers": 2, "d_model": 32, "ff_size": 64, "num_heads": 2, "window": 8}
+    model = an.models.create("transformer_xl", algebra="H", **options).eval()
+    Pruner(model, 0.9).finish()
+    files = [tmp_path / f"{name}.safetensors" for name in ("dense", "sparse")]
+    for made, file in zip((model, an.sparse(model)), files, strict=True):
+        publish(made, "transformer_xl", an.H, options, file)
+    loaded = [train.load(file) for file in files]
+    assert any(isinstance(module, nn.SparseLinear) for module in loaded[1].modules())
+    assert files[1].stat().st_size < 0.8 * files[0].stat().st_size
+    prompt = torch.tensor([list(b"Once")])
+    with torch.no_grad():
+        torch.testing.assert_close(*(made(prompt)[0] for made in loaded), atol=1e-5, rtol=1e-5)
+    text = ["".join(an.models.generate(made, "Once", 20, seed=0)) for made in loaded]
+    assert text[0] == text[1]
+
+
+def test_a_sparse_model_moves_casts_copies_compiles_and_exports():
+    model = sequential()
+    Pruner(model, 0.9).finish()
+    small = an.sparse(model)
+    x = torch.randn(4, 32)
+    half = copy.deepcopy(small).to(torch.bfloat16)
+    assert half[0].indices.dtype == torch.int16
+    torch.testing.assert_close(half(x.bfloat16()).float(), small(x), atol=0.1, rtol=0.1)
+    with torch.no_grad():
+        expected = small(x)
+        torch.testing.assert_close(torch.compile(small, backend="aot_eager", fullgraph=True)(x), expected)
+        torch.testing.assert_close(torch.export.export(small, (x,)).module()(x), expected)
+        torch.testing.assert_close(torch.func.vmap(small)(x), expected)
+
+
+def test_algebras_of_ones_own_are_sparse_too():
+    algebra = random_algebra(7, 3)
+    layer = nn.Linear(30, 30, algebra=algebra)
+    Pruner(layer, 0.8, layers="*").finish()
+    x = torch.randn(2, 30)
+    torch.testing.assert_close(an.sparse(layer)(x), layer(x), atol=1e-5, rtol=1e-5)
