@@ -5,13 +5,16 @@ import copy
 import pytest
 import torch
 from safetensors.torch import load_file, save_model
+from typer.testing import CliRunner
 
 import algebranets as an
 from algebranets import nn, train
+from algebranets.cli import app
 from algebranets.product import linear, sparse, weight_from_tuples
 from algebranets.product.compressed import compress, expand
 from algebranets.product.kernels import sparse as fused
 from algebranets.pruning import Pruner
+from algebranets.train.weights import publish
 from conftest import ALGEBRAS, needs_triton, random_algebra
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -252,8 +255,6 @@ def test_a_sparse_model_is_saved_and_loaded(tmp_path):
 
 
 def test_published_weights_may_be_sparse(tmp_path):
-    from algebranets.train.weights import publish
-
     options = {"num_layers": 2, "d_model": 32, "ff_size": 64, "num_heads": 2, "window": 8}
     model = an.models.create("transformer_xl", algebra="H", **options).eval()
     Pruner(model, 0.9).finish()
@@ -268,6 +269,24 @@ def test_published_weights_may_be_sparse(tmp_path):
         torch.testing.assert_close(*(made(prompt)[0] for made in loaded), atol=1e-5, rtol=1e-5)
     text = ["".join(an.models.generate(made, "Once", 20, seed=0)) for made in loaded]
     assert text[0] == text[1]
+
+
+def test_the_command_line_makes_sparse_weights_of_a_pruned_run(tmp_path):
+    options = {"hidden_size": 64, "num_readouts": 3}
+    model = an.models.create("gru_lm", algebra="M2R", **options)
+    for name, target in (("dense", 0.0), ("pruned", 0.9)):
+        Pruner(model, target).finish()
+        publish(model, "gru_lm", an.M2R, options, tmp_path / f"{name}.safetensors")
+    file = tmp_path / "small.safetensors"
+    result = CliRunner().invoke(app, ["sparse", str(tmp_path / "pruned.safetensors"), "--out", str(file)])
+    assert result.exit_code == 0, result.output
+    assert result.output.startswith("3 layers are sparse, 90 % of their tuples being zero: ")
+    assert any(isinstance(module, nn.SparseLinear) for module in train.load(file).modules())
+    written = CliRunner().invoke(app, ["generate", str(file), "--prompt", "a", "--length", "5"])
+    assert written.exit_code == 0, written.output
+    result = CliRunner().invoke(app, ["sparse", str(tmp_path / "dense.safetensors"), "--out", str(file)])
+    assert result.exit_code == 2
+    assert "of whose tuples 70 % are zero" in " ".join(result.output.replace("│", " ").split())
 
 
 def test_a_sparse_model_moves_casts_copies_compiles_and_exports():

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from algebranets import __version__
-from algebranets.cli import algebras, bench, counts, demo, report, sweep, training, writing
+from algebranets.cli import algebras, bench, counts, demo, report, sparse, sweep, training, writing
 from algebranets.cli.terminal import console
 
 app = typer.Typer(no_args_is_help=True, add_completion=False)
@@ -19,6 +19,7 @@ app.command("recipes")(training.list_recipes)
 app.command("train")(training.train)
 app.command("eval")(training.evaluate)
 app.command("generate")(writing.generate)
+app.command("sparse")(sparse.sparse)
 app.command("sweep")(sweep.sweep)
 app.command("report")(report.report)
 app.command("demo")(demo.demo)

@@ -1,0 +1,42 @@
+"""The command that makes sparse weights of a pruned run's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from algebranets.cli.terminal import console, or_exit, short
+
+
+def sparse(
+    run: Annotated[Path, typer.Argument(help="The folder of a finished run, or its weights.safetensors.")],
+    out: Annotated[Path, typer.Option(help="The .safetensors file to write.")],
+    at_least: Annotated[
+        float, typer.Option(min=0.01, max=1, help="The share of a layer's tuples that must be zero.")
+    ] = 0.7,
+) -> None:
+    """Write a pruned run's weights without the tuples that are zero; all commands take them as they take others."""
+    from algebranets.nn import SparseLinear
+    from algebranets.nn.sparse import sparse
+    from algebranets.train.weights import describe, load, publish
+
+    model = or_exit(load, run)
+    file, described = describe(run)
+    made = sparse(model, at_least)
+    layers = [module for module in made.modules() if isinstance(module, SparseLinear)]
+    if not layers:
+        raise typer.BadParameter(
+            f"{run} has no linear layer or 1 x 1 convolution of whose tuples {100 * at_least:g} % are zero: train it "
+            "with --set pruning.sparsity=0.9, or ask for less with --at-least."
+        )
+    publish(made, described["model"], model.algebra, described["options"], out)  # type: ignore[arg-type]
+    full = sum(layer.in_features * layer.out_features // layer.algebra.dim for layer in layers)
+    gone = 1 - sum(layer.values.numel() for layer in layers) / full
+    console.print(
+        f"{len(layers)} layers are sparse, {100 * gone:.0f} % of their tuples being zero: "
+        f"{short(out.stat().st_size)}B in {out}, in place of {short(file.stat().st_size)}B.",
+        soft_wrap=True,
+        highlight=False,
+    )
