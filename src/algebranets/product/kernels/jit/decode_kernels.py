@@ -169,17 +169,22 @@ def add(
 @triton.jit
 def over_threads(sums):
     """Each of ``sums`` over warps and lanes, on a new last axis: joined in pairs, so that threads meet once."""
-    count: tl.constexpr = len(sums)
-    levels: tl.constexpr = ceil_log2(count)
-    for _ in tl.static_range((1 << levels) - count):
-        sums = sums + (sums[0],)
+    total = tl.sum(tl.sum(in_pairs(sums), 3), 1)
+    return total.reshape(total.shape[0], total.shape[1], 1 << ceil_log2(len(sums)))
+
+
+@triton.jit
+def in_pairs(parts):
+    """Tensors of one shape joined in pairs, filled up to a power of two: a new axis of 2 for each time."""
+    levels: tl.constexpr = ceil_log2(len(parts))
+    for _ in tl.static_range((1 << levels) - len(parts)):
+        parts = parts + (parts[0],)
     for _ in tl.static_range(levels):
         pairs = ()
-        for j in tl.static_range(len(sums) // 2):
-            pairs = pairs + (tl.join(sums[j], sums[j + len(sums) // 2]),)
-        sums = pairs
-    total = tl.sum(tl.sum(sums[0], 3), 1)
-    return total.reshape(total.shape[0], total.shape[1], 1 << levels)
+        for j in tl.static_range(len(parts) // 2):
+            pairs = pairs + (tl.join(parts[j], parts[j + len(parts) // 2]),)
+        parts = pairs
+    return parts[0]
 
 
 @triton.constexpr_function

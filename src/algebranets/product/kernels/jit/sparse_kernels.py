@@ -16,7 +16,7 @@ import triton
 import triton.language as tl
 from triton.language.extra import cuda
 
-from algebranets.product.kernels.jit.decode_kernels import activate, at, begin, ceil_log2, plus_bias
+from algebranets.product.kernels.jit.decode_kernels import activate, at, begin, ceil_log2, in_pairs, plus_bias
 
 
 def fitting(bits: int, dim: int) -> int:
@@ -98,17 +98,7 @@ def tuples_at(indices, values, n, end, dim: tl.constexpr, unroll: tl.constexpr):
 @triton.jit
 def joined(parts):
     """Tensors of two axes along a third, filled up to a power of two: a thread has all of its places' numbers."""
-    levels: tl.constexpr = ceil_log2(len(parts))
-    rows: tl.constexpr = parts[0].shape[0]
-    columns: tl.constexpr = parts[0].shape[1]
-    for _ in tl.static_range((1 << levels) - len(parts)):
-        parts = parts + (parts[0],)
-    for _ in tl.static_range(levels):
-        pairs = ()
-        for j in tl.static_range(len(parts) // 2):
-            pairs = pairs + (tl.join(parts[j], parts[j + len(parts) // 2]),)
-        parts = pairs
-    return parts[0].reshape(rows, columns, 1 << levels)
+    return in_pairs(parts).reshape(parts[0].shape[0], parts[0].shape[1], 1 << ceil_log2(len(parts)))
 
 
 @triton.jit
