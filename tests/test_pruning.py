@@ -331,5 +331,7 @@ def test_wrong_arguments_are_explained(options, message):
 def test_what_cannot_be_pruned_is_explained():
     with pytest.raises(ValueError, match="Linear has no weight to prune"):
         Pruner(torch.nn.Linear(2, 2), 0.5, 100)
+    with pytest.raises(ValueError, match="layers must hold some weights of the model"):
+        Pruner(an.nn.Linear(4, 4, algebra=an.H), 0.5, layers=[])
     with pytest.raises(ValueError, match="criterion must be norm over CROSS, which has no unit"):
         Pruner(an.nn.Linear(6, 6, algebra=an.CROSS), 0.5, criterion="smallest-eigenvalue", layers="*")

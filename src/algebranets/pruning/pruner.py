@@ -72,6 +72,8 @@ class Pruner:
             if value not in known:
                 raise ValueError(f"{name} must be one of {', '.join(known)}; got {value!r}.")
         self.weights = prunable(model, layers) if isinstance(layers, str) else list(layers)
+        if not self.weights:
+            raise ValueError("layers must hold some weights of the model, as `pruning.weights` gives them; got none.")
         self.criterion, self.unit, self.scope, self.regrow = criterion, unit, scope, regrow
         self._check_criterion()
         self.count = 0

@@ -46,8 +46,9 @@ def weights(model: nn.Module) -> list[Weight]:
     """Every weight of `algebranets.nn`'s layers: linear, convolutional, recurrent, and attention's projections.
 
     >>> import algebranets as an
-    >>> [weight.path for weight in weights(an.models.create("gru_lm", algebra="H", hidden_size=16))]
-    ['gru.weight_ih_l0', 'gru.weight_hh_l0', 'hidden.weight', 'head.weight']
+    >>> model = an.models.create("gru_lm", algebra="H", hidden_size=16, num_readouts=1)
+    >>> [weight.path for weight in weights(model)]
+    ['gru.weight_ih_l0', 'gru.weight_hh_l0', 'readouts.0.linear.weight', 'head.weight']
     """
     return [weight for path, layer in model.named_modules() for weight in _of_layer(path, layer)]
 
