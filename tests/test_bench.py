@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from algebranets import bench
 from algebranets import nn as ann
-from algebranets.bench import case, decode, depthwise, error, figure, layers, peers, sparse, timing, zeros
+from algebranets.bench import case, chain, decode, depthwise, error, figure, layers, peers, sparse, timing, zeros
 from algebranets.cli import app
 
 QUICK = bench.Run(rounds=3)
@@ -166,8 +166,7 @@ def test_a_chain_on_a_gpu_outgrows_its_cache(monkeypatch):
         L2_cache_size = 1000
 
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: Properties)
-    one = nn.Sequential(nn.Linear(10, 10))
-    number = decode._num_layers(bench.Run("cuda"), one)
+    number = chain.num_layers(bench.Run("cuda"), 440)
     assert number * 440 >= 4 * 1000 > (number - 1) * 440
 
 

@@ -225,6 +225,7 @@ def test_a_sweep_takes_every_value_that_each_names(tmp_path):
     assert found == {(share, unit) for share in (0.5, 0.25) for unit in ("tuple", "component")}
     assert all(row["nonzero"] < row["parameters"] for row in made)
     assert "there is no setting 'pruning.size'" in text(run("sweep", "digits", "--each", "pruning.size=1,2"))
+    assert "--each takes a setting and its values" in text(run("sweep", "digits", "--each", "pruning.sparsity"))
 
 
 def test_a_sweep_says_why_a_run_failed(tmp_path):

@@ -58,7 +58,7 @@ def _(module: ann.Linear, inputs: tuple[Any, ...], output: Tensor) -> Work:
 
 @work.register
 def _(module: ann.SparseLinear, inputs: tuple[Any, ...], output: Tensor) -> Work:
-    """Of the tuples that are there; their indices are read as well, or maps of about their size."""
+    """Of the tuples that are there; their indices are read as well."""
     w = module.weight
     read = sum(t.nbytes for t in (w.starts, w.indices, w.values, module.bias) if t is not None)
     rows = output.numel() // module.out_features

@@ -1,14 +1,12 @@
 """Decoding: linear layers on few rows, forward only, where reading weights is all there is to do.
 
-A chain of distinct layers is timed as one, long enough that none of our weights stays in a GPU's cache until its turn
-comes again; the real chain has as many layers.
+A chain of distinct layers is timed as one (`bench.chain`); the real chain has as many layers as ours.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from math import ceil
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +15,8 @@ from algebranets import algebra as algebras
 from algebranets import nn as ann
 from algebranets.algebra import Algebra
 from algebranets.bench.case import difference, fit, num_multiply_adds, num_parameters, refuse, width_for
+from algebranets.bench.chain import num_layers as long_enough
+from algebranets.bench.chain import through
 from algebranets.bench.rows import Cost, Row, make
 from algebranets.bench.timing import Run, Step, race
 from algebranets.product import Lowering
@@ -24,9 +24,6 @@ from algebranets.product import Lowering
 ALGEBRAS = ("C", "H", "M2R", "M4R", "M2C")
 BATCHES = (1, 2, 4, 8, 16, 32)
 WIDTHS = {"cpu": (1024,), "cuda": (4096, 8192, 16384)}
-#: How often our chain's weights would fill the cache, and how many layers a chain has at least: on a GPU the start of a
-#: CUDA graph counts in a short one.
-CACHES, NUM_LAYERS = 4, {"cpu": 4, "cuda": 8}
 
 
 @dataclass(frozen=True)
@@ -75,12 +72,12 @@ def _measure(run: Run, chains: _Chains, algebra: Algebra, batch: int, lowering: 
     refuse(error, run, f"decoding over {algebra} at {shape}")
     small = torch.randn(batch, int(chains.smaller[0].in_features), device=run.device, dtype=run.dtype)  # type: ignore[arg-type]
     steps: dict[str, Step] = {
-        "ours": _through(chains.ours, x),
-        "real": _through(chains.real, x),
-        "smaller": _through(chains.smaller, small),
+        "ours": through(chains.ours, x),
+        "real": through(chains.real, x),
+        "smaller": through(chains.smaller, small),
     }
     if loop:
-        steps["loop"] = _through(chains.loop, x)
+        steps["loop"] = through(chains.loop, x)
     times, captured = race(run, list(steps.values()))
     cost, real_cost = (_cost(chain, x) for chain in (chains.ours, chains.real))
     return make(
@@ -94,7 +91,8 @@ def _make_chains(run: Run, algebra: Algebra, width: int, lowering: Lowering, num
     def over_algebra(how: Lowering) -> Callable[[], nn.Module]:
         return lambda: ann.Linear(width, width, algebra=algebra, lowering=how)
 
-    number = num_layers or _num_layers(run, _chain(run, over_algebra(lowering), 1))
+    one = _chain(run, over_algebra(lowering), 1)
+    number = num_layers or long_enough(run, sum(p.nbytes for p in one.parameters()))
     ours, loop = _chain(run, over_algebra(lowering), number), _chain(run, over_algebra("reference"), number)
     loop.load_state_dict(ours.state_dict())
     real = _chain(run, lambda: nn.Linear(width, width), number)
@@ -105,19 +103,6 @@ def _make_chains(run: Run, algebra: Algebra, width: int, lowering: Lowering, num
 def _chain(run: Run, layer: Callable[[], nn.Module], number: int) -> nn.Sequential:
     with torch.device(run.device):
         return nn.Sequential(*(layer().to(run.dtype) for _ in range(number))).eval()
-
-
-def _num_layers(run: Run, one: nn.Sequential) -> int:
-    cache = torch.cuda.get_device_properties(run.device).L2_cache_size if run.on_gpu else 0
-    return max(NUM_LAYERS[run.device], ceil(CACHES * cache / sum(p.nbytes for p in one.parameters())))
-
-
-def _through(chain: nn.Sequential, x: Tensor) -> Step:
-    def step() -> None:
-        with torch.no_grad():
-            chain(x)
-
-    return step
 
 
 def _disagreement(layer: ann.Linear, x: Tensor, run: Run) -> float:

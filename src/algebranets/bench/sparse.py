@@ -2,16 +2,14 @@
 
 Ours is timed in turn with the dense layer over the same algebra, the real layer of the same width, and a real matrix of
 that width that has as many non-zeros as ours, in torch's CSR format (cuSPARSE, or MKL on a CPU). Each is a chain of
-layers, long enough that no weight stays in a GPU's cache until its turn comes again, and times are those of one layer.
+layers (`bench.chain`), as long as its own weights want it, and times are those of one layer.
 """
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
-from math import ceil
 
 import torch
 from torch import Tensor, nn
@@ -21,16 +19,16 @@ from algebranets import nn as ann
 from algebranets import product
 from algebranets.algebra import Algebra
 from algebranets.bench.case import difference, fit, refuse
+from algebranets.bench.chain import num_layers, through
 from algebranets.bench.rows import Cost, Row, make
 from algebranets.bench.timing import Run, Step, race
 from algebranets.product.compressed import TupleSparse, compress, expand
+from algebranets.product.sparse import in_format
 
 ALGEBRAS = ("M2R", "H")
 BATCHES = (1, 8, 64)
 SPARSITIES = (0.7, 0.8, 0.9, 0.95)
 WIDTHS = {"cpu": (1024,), "cuda": (4096, 8192)}
-#: How often a chain's weights would fill the cache, and how many layers it has at least.
-CACHES, NUM_LAYERS = 4, {"cpu": 4, "cuda": 8}
 
 
 @dataclass(frozen=True)
@@ -76,7 +74,7 @@ def _measure(run: Run, algebra: Algebra, width: int, batches: Sequence[int], spa
         "ours": _layers(run, ann.SparseLinear(weight, None)),
         "real": _layers(run, real),
         "dense": _layers(run, dense),
-        "csr": _Csr([csr.clone() for _ in range(_number(run, _csr_bytes(csr)))]),
+        "csr": _Csr([csr.clone() for _ in range(num_layers(run, _csr_bytes(csr)))]),
     }
     for batch in batches:
         x = torch.randn(batch, width, device=run.device, dtype=run.dtype)
@@ -84,7 +82,7 @@ def _measure(run: Run, algebra: Algebra, width: int, batches: Sequence[int], spa
         shape = f"{batch} x {width}, {100 * sparsity:g} %"
         refuse(error, run, f"a sparse layer over {algebra} at {shape}")
         steps: dict[str, Step] = {
-            name: _through(chain, x.T.contiguous() if name == "csr" else x) for name, chain in chains.items()
+            name: through(chain, x.T.contiguous() if name == "csr" else x) for name, chain in chains.items()
         }
         times, captured = _race(run, list(steps.values()))
         lengths = {name: len(chain) for name, chain in chains.items()}
@@ -127,20 +125,13 @@ def _csr(run: Run, width: int, nonzeros: int) -> Tensor:
     columns = mask.nonzero()[:, 1].int()
     starts = torch.cat([counts.new_zeros(1), counts.cumsum(0)]).int()
     values = torch.randn(len(columns), device=run.device).to(run.dtype) * (nonzeros / width) ** -0.5
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Sparse ")
-        return torch.sparse_csr_tensor(starts, columns, values, size=(width, width), check_invariants=False)
+    return in_format(torch.sparse_csr_tensor, starts, columns, values, (width, width))
 
 
 def _layers(run: Run, layer: nn.Module) -> nn.Sequential:
     """A chain of copies."""
-    size = _bytes(*layer.parameters(), *layer.buffers())
-    return nn.Sequential(*(deepcopy(layer) for _ in range(_number(run, size)))).eval()
-
-
-def _number(run: Run, size: int) -> int:
-    cache = torch.cuda.get_device_properties(run.device).L2_cache_size if run.on_gpu else 0
-    return max(NUM_LAYERS[run.device], ceil(CACHES * cache / size))
+    size = _bytes(*layer.state_dict().values())
+    return nn.Sequential(*(deepcopy(layer) for _ in range(num_layers(run, size)))).eval()
 
 
 def _bytes(*tensors: Tensor) -> int:
@@ -149,14 +140,6 @@ def _bytes(*tensors: Tensor) -> int:
 
 def _csr_bytes(csr: Tensor) -> int:
     return _bytes(csr.crow_indices(), csr.col_indices(), csr.values())
-
-
-def _through(chain: nn.Sequential | _Csr, x: Tensor) -> Step:
-    def step() -> None:
-        with torch.no_grad():
-            chain(x)
-
-    return step
 
 
 def _disagreement(weight: TupleSparse, x: Tensor, run: Run) -> float:

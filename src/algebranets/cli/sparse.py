@@ -14,21 +14,21 @@ def sparse(
     run: Annotated[Path, typer.Argument(help="The folder of a finished run, or its weights.safetensors.")],
     out: Annotated[Path, typer.Option(help="The .safetensors file to write.")],
     at_least: Annotated[
-        float, typer.Option(min=0.01, max=1, help="The share of a layer's tuples that must be zero.")
-    ] = 0.7,
+        float | None, typer.Option(min=0.01, max=1, help="The share of a layer's tuples that must be zero.")
+    ] = None,
 ) -> None:
-    """Write a pruned run's weights without the tuples that are zero; all commands take them as they take others."""
-    from algebranets.nn import SparseLinear
-    from algebranets.nn.sparse import sparse
+    """Write a pruned run's weights without the tuples that are zero; `generate` takes them as it takes others."""
+    from algebranets.nn.sparse import AT_LEAST, SparseLinear, sparse
     from algebranets.train.weights import describe, load, publish
 
     model = or_exit(load, run)
     file, described = describe(run)
-    made = sparse(model, at_least)
+    least = AT_LEAST if at_least is None else at_least
+    made = sparse(model, least)
     layers = [module for module in made.modules() if isinstance(module, SparseLinear)]
     if not layers:
         raise typer.BadParameter(
-            f"{run} has no linear layer or 1 x 1 convolution of whose tuples {100 * at_least:g} % are zero: train it "
+            f"{run} has no linear layer or 1 x 1 convolution of whose tuples {100 * least:g} % are zero: train it "
             "with --set pruning.sparsity=0.9, or ask for less with --at-least."
         )
     publish(made, described["model"], model.algebra, described["options"], out)  # type: ignore[arg-type]

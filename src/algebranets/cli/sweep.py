@@ -86,7 +86,9 @@ def _several(options: list[str]) -> dict[str, list[Any]]:
     """Settings and their values: what `read_settings` makes of each of them."""
     found = {}
     for option in options:
-        name, _, values = option.partition("=")
+        name, is_there, values = option.partition("=")
+        if not is_there:
+            raise ValueError(f"--each takes a setting and its values, as in pruning.sparsity=0.5,0.9; got {option!r}.")
         found[name] = [read_settings([f"{name}={value}"])[name] for value in split_names(values)]
     return found
 

@@ -17,7 +17,7 @@ from torch import Tensor
 from algebranets.algebra import Algebra
 from algebranets.product.layout import weight_from_tuples, weight_tuples
 
-#: Inputs that one number of ``maps`` is of.
+#: Inputs that one number of ``maps`` is of, a bit each in its lower half.
 SPAN = 32
 
 

@@ -18,7 +18,7 @@ from algebranets.product.compressed import TupleSparse, expand, outputs
 from algebranets.product.kernels import sparse as fused
 from algebranets.product.kernels.linear import ACTIVATIONS
 
-#: Columns from which on torch's block format is faster on a CPU than its plain one: `algebranets bench sparse`.
+#: Columns from which on torch's block format is faster than its plain one, in trials on two x86 cores.
 MANY_COLUMNS = 64
 
 #: Tensors of values, and at which version they are in torch's formats: by block of the algebra and kind of format.
@@ -89,7 +89,7 @@ def _format(w: TupleSparse, block: int, blocked: bool) -> Tensor:
 
 def _bsr(w: TupleSparse, block: Block) -> Tensor:
     """rho(w) as a matrix of blocks: a row for each output and row of its block, a column for each input's."""
-    return _quiet(torch.sparse_bsr_tensor, w.starts, w.indices.int(), _cells(w, block), _size(w, block))
+    return in_format(torch.sparse_bsr_tensor, w.starts, w.indices.int(), _cells(w, block), _size(w, block))
 
 
 def _csr(w: TupleSparse, block: Block) -> Tensor:
@@ -101,7 +101,7 @@ def _csr(w: TupleSparse, block: Block) -> Tensor:
     counts = w.starts.diff().repeat_interleave(block.size) * block.size
     starts = torch.cat([counts.new_zeros(1), counts.cumsum(0)]).int()
     values, places = (t.reshape(len(rows), block.size)[order].flatten() for t in (_cells(w, block), columns))
-    return _quiet(torch.sparse_csr_tensor, starts, places, values, _size(w, block))
+    return in_format(torch.sparse_csr_tensor, starts, places, values, _size(w, block))
 
 
 def _cells(w: TupleSparse, block: Block) -> Float[Tensor, "tuple row column"]:
@@ -113,9 +113,10 @@ def _size(w: TupleSparse, block: Block) -> tuple[int, int]:
     return w.num_out * block.size, w.num_in * block.size
 
 
-def _quiet(
+def in_format(
     make: Callable[..., Tensor], starts: Tensor, places: Tensor, values: Tensor, size: tuple[int, int]
 ) -> Tensor:
+    """``make``'s sparse tensor, without torch's warnings that such are new, and unchecked unless one asks."""
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Sparse ")  # that such tensors are new, and unchecked unless one asks
+        warnings.filterwarnings("ignore", "Sparse ")
         return make(starts, places, values, size=size, check_invariants=False)

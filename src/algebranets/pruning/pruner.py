@@ -119,7 +119,7 @@ class Pruner:
 
     def _sizes(self, weight: Weight) -> Tensor:
         """Of each tuple, or of each component; what must not come back is smaller than anything."""
-        stored = _original(weight) if self.regrow else weight.stored
+        stored = _original(weight)
         tuples = weight.tuples(stored.to(torch.promote_types(stored.dtype, torch.float32)))
         sizes = tuples.abs() if self.unit == "component" else CRITERIA[self.criterion](tuples, weight.algebra)
         if self.regrow:

@@ -66,7 +66,8 @@ def prunable(model: nn.Module, only: str = "") -> list[Weight]:
             names = ", ".join(weight.path for weight in found) or "none"
             raise ValueError(f"layers must match some weights of {type(model).__name__}: {names}; got {only!r}.")
         return chosen
-    convolutions = [weight.layer for weight in found if isinstance(weight.layer, Weighted) and not _is_linear(weight)]
+    layers = [weight.layer for weight in found if isinstance(weight.layer, Weighted)]
+    convolutions = [layer for layer in layers if not isinstance(layer, Linear)]
     linears = [module for module in model.modules() if isinstance(module, Linear | nn.Linear)]
     spared = (*convolutions[:1], *linears[-1:])
     chosen = [weight for weight in found if not any(weight.layer is layer for layer in spared)]
@@ -76,10 +77,6 @@ def prunable(model: nn.Module, only: str = "") -> list[Weight]:
             "convolution and a last linear layer, or layers= must say which."
         )
     return chosen
-
-
-def _is_linear(weight: Weight) -> bool:
-    return isinstance(weight.layer, Linear)
 
 
 def _of_layer(path: str, layer: nn.Module) -> Iterator[Weight]:

@@ -217,6 +217,7 @@ def linear(
             num_rows, *table, plan.dim, plan.size, plan.num_copies, plan.num_in, plan.num_out,
             x.shape[1], y.shape[1] // stacks, plan.offset * num_in, plan.offset * num_out, stacks,
         )  # fmt: skip
+        room = next_power_of_2(chosen.rows * plan.size) * chosen.out
         with torch.cuda.device_of(x):
             if chosen.lanes:
                 linear_fwd_kernel[grid](
@@ -226,20 +227,19 @@ def linear(
                 )  # fmt: skip
             else:
                 linear_dot_fwd_kernel[grid](
-                    x, weight, bias, y, *shared(x, plan, chosen, prod(grid)), *numbers, activation, chosen.rows,
+                    x, weight, bias, y, *shared(x, chosen.splits, prod(grid), room), *numbers, activation, chosen.rows,
                     chosen.out, chosen.inp, chosen.splits, pdl, pdl and frozen,
                     num_warps=chosen.num_warps, num_stages=chosen.num_stages, **options(pdl),
                 )  # fmt: skip
     return y
 
 
-def shared(x: Tensor, plan: Plan, tile: Tile, num_programs: int) -> tuple[Tensor | None, Tensor | None]:
-    """What programs that share a sum exchange: the room for their parts, and the counters of those that have come."""
-    if tile.splits == 1:
+def shared(x: Tensor, splits: int, num_programs: int, room: int) -> tuple[Tensor | None, Tensor | None]:
+    """What programs exchange that share a sum, ``splits`` of them: parts of ``room`` numbers, and who has come."""
+    if splits == 1:
         return None, None
-    dtype = torch.float64 if x.dtype == torch.float64 else torch.float32
-    room = x.new_empty(num_programs * next_power_of_2(tile.rows * plan.size) * tile.out, dtype=dtype)
-    return room, counters(x.device, num_programs // tile.splits)
+    parts = x.new_empty(num_programs * room, dtype=torch.promote_types(x.dtype, torch.float32))
+    return parts, counters(x.device, num_programs // splits)
 
 
 def step(

@@ -7,8 +7,7 @@ from torch import Tensor
 
 from algebranets.algebra import Algebra
 from algebranets.product.kernels.jit import ceil_div, next_power_of_2
-from algebranets.product.kernels.jit.counters import counters
-from algebranets.product.kernels.jit.decode import options, overlaps
+from algebranets.product.kernels.jit.decode import options, overlaps, shared
 from algebranets.product.kernels.jit.sparse_kernels import filled_fwd_kernel, fitting, picked_fwd_kernel
 
 # What was fast on an H200 in half precision over M2(R), nine of ten tuples zero, at widths 4096 and 8192:
@@ -65,16 +64,12 @@ def filled(
     out, inp = max(16, next_power_of_2(DOT_SUMS // dim + 1) // 2), DOT_INPUTS if dim <= 4 else DOT_INPUTS // 2
     groups = ceil_div(num_out, out), ceil_div(batch, rows)
     splits = max(1, min(MOST_SPLITS, num_in // inp, PROGRAMS // (groups[0] * groups[1])))
-    partial = arrived = None
-    if splits > 1:
-        dtype = torch.promote_types(x.dtype, torch.float32)
-        partial = x.new_empty(groups[0] * groups[1] * splits * dim * out * rows, dtype=dtype)
-        arrived = counters(x.device, groups[0] * groups[1])
+    sums = shared(x, splits, groups[0] * groups[1] * splits, dim * out * rows)
     terms, places = _table(algebra)
     pdl = overlaps(x)
     with torch.cuda.device_of(x):
         filled_fwd_kernel[groups[0] * splits, groups[1]](
-            x, maps, values, bias, y, partial, arrived, batch, terms, places, dim, num_in, num_out, activation, rows,
+            x, maps, values, bias, y, *sums, batch, terms, places, dim, num_in, num_out, activation, rows,
             out, inp, splits, pdl, x.is_cuda, num_warps=4, **options(pdl),
         )  # fmt: skip
     return y

@@ -16,6 +16,7 @@ import triton
 import triton.language as tl
 from triton.language.extra import cuda
 
+from algebranets.product import compressed
 from algebranets.product.kernels.jit.decode_kernels import activate, at, begin, ceil_log2, in_pairs, plus_bias
 
 
@@ -172,8 +173,7 @@ def integers(bits):
 
 # More rows ------------------------------------------------------------------------------------------------------------
 
-#: Inputs that a word of a map is of.
-SPAN = tl.constexpr(32)
+SPAN = tl.constexpr(compressed.SPAN)
 
 
 @triton.jit
@@ -247,7 +247,7 @@ def filled(values, found, i, dim: tl.constexpr, native: tl.constexpr):
     present, place = found.to(tl.uint32), (i % SPAN).to(tl.uint32)
     below = present & ((tl.full([], 1, tl.uint32) << place) - 1)
     here = ((present >> place) & 1) != 0
-    number = (found >> 32) + num_bits(below, native)
+    number = (found >> SPAN) + num_bits(below, native)
     there = values.to(tl.pointer_type(integers(bits * per_word))) + number * (dim // per_word)
     words = ()
     for w in tl.static_range(dim // per_word):
