@@ -112,6 +112,18 @@ def test_both_kernels_pack_numbers_of_every_precision(algebra, dtype, version): 
     torch.testing.assert_close(y.double(), exact, atol=max(4 * eps, 1e-5), rtol=2 * eps)
 
 
+@pytest.mark.parametrize(
+    ("rows", "dtype", "picks"),
+    [(1, torch.bfloat16, True), (8, torch.bfloat16, True), (16, torch.bfloat16, False), (16, torch.float32, True),
+     (64, torch.float32, False)],
+)  # fmt: skip
+def test_tuples_are_picked_where_that_is_faster(rows, dtype, picks):
+    """Width 8192 over M2(R), one tuple of ten; tiles are only filled in half precision."""
+    x = torch.empty(rows, 8192, dtype=dtype, device="meta")
+    starts, values = (torch.empty(shape, device="meta") for shape in ((2049,), (2048 * 2048 // 10, 4)))
+    assert fused._picks(x, starts, values) == picks
+
+
 @pytest.mark.parametrize("columns", [1, 1000], ids=["blocks", "numbers"])
 @pytest.mark.parametrize("algebra", ALGEBRAS, ids=str)
 def test_torchs_formats_compute_the_reference_product(algebra, columns, monkeypatch):

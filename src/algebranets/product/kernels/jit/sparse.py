@@ -11,14 +11,12 @@ from algebranets.product.kernels.jit.decode import options, overlaps, shared
 from algebranets.product.kernels.jit.sparse_kernels import filled_fwd_kernel, fitting, picked_fwd_kernel
 
 # What was fast on an H200 in half precision over M2(R), nine of ten tuples zero, at widths 4096 and 8192:
-#: Few rows: warps of a program, each of which has one output, and rows that it takes at most.
-NUM_WARPS, MOST_ROWS = 16, 4
-#: Words of tuples that a thread has on their way at most.
-MOST_WORDS = 8
-#: More rows: rows, components of outputs and inputs that a program takes at most, and how many programs are enough.
-DOT_ROWS, DOT_SUMS, DOT_INPUTS, PROGRAMS = 64, 128, 64, 264
-#: Programs that share a sum at most.
-MOST_SPLITS = 4
+#: Few rows: warps of a program, each of which has one output, if there are then this many programs, else half of them.
+NUM_WARPS, ENOUGH_PROGRAMS = 16, 66
+#: Rows that a program takes at most, sums that a thread has of them, and words of tuples that it has on their way.
+MOST_ROWS, MOST_SUMS, MOST_WORDS = 4, 16, 8
+#: More rows: rows and components of outputs that a program takes at most, and how many programs are enough.
+DOT_ROWS, DOT_SUMS, PROGRAMS = 64, 256, 264
 
 
 def picked(
@@ -40,19 +38,27 @@ def picked(
         return y
     num_words = dim // fitting(8 * x.element_size(), dim)
     unroll = max(1, min(next_power_of_2(ceil_div(longest, 32)), MOST_WORDS // num_words))
-    rows = min(batch, MOST_ROWS)
+    rows = min(batch, MOST_ROWS, max(1, MOST_SUMS // dim))
+    groups = ceil_div(batch, rows)
+    num_warps = NUM_WARPS if ceil_div(num_out, NUM_WARPS) * groups >= ENOUGH_PROGRAMS else NUM_WARPS // 2
     terms, places = _table(algebra)
     pdl = overlaps(x)
     with torch.cuda.device_of(x):
-        picked_fwd_kernel[ceil_div(num_out, NUM_WARPS), ceil_div(batch, rows)](
+        picked_fwd_kernel[ceil_div(num_out, num_warps), groups](
             x, starts, indices, values, bias, y, batch, terms, places, dim, num_in, num_out, activation, rows,
-            NUM_WARPS, unroll, pdl, pdl and frozen, num_warps=NUM_WARPS, **options(pdl),
+            num_warps, unroll, longest <= 32 * unroll, pdl, pdl and frozen, num_warps=num_warps, **options(pdl),
         )  # fmt: skip
     return y
 
 
 def filled(
-    x: Tensor, maps: Tensor, values: Tensor, bias: Tensor | None, algebra: Algebra, activation: str | None = None
+    x: Tensor,
+    maps: Tensor,
+    values: Tensor,
+    bias: Tensor | None,
+    algebra: Algebra,
+    activation: str | None = None,
+    frozen: bool = False,
 ) -> Tensor:
     """``activation(w . x + b)`` for more rows; ``maps`` are as `product.compressed` makes them."""
     x, dim = x.contiguous(), algebra.dim
@@ -61,16 +67,17 @@ def filled(
     if not y.numel():
         return y
     rows = min(DOT_ROWS, max(16, next_power_of_2(batch)))
-    out, inp = max(16, next_power_of_2(DOT_SUMS // dim + 1) // 2), DOT_INPUTS if dim <= 4 else DOT_INPUTS // 2
+    out, inp = max(16, min(128, next_power_of_2(DOT_SUMS // dim + 1) // 2)), 64 if rows <= 32 and dim <= 8 else 32
     groups = ceil_div(num_out, out), ceil_div(batch, rows)
-    splits = max(1, min(MOST_SPLITS, num_in // inp, PROGRAMS // (groups[0] * groups[1])))
+    # Adding up what programs have found takes the longer the more rows it is of.
+    splits = max(1, min(8 if rows <= 32 else 4, num_in // inp, PROGRAMS // (groups[0] * groups[1])))
     sums = shared(x, splits, groups[0] * groups[1] * splits, dim * out * rows)
     terms, places = _table(algebra)
     pdl = overlaps(x)
     with torch.cuda.device_of(x):
         filled_fwd_kernel[groups[0] * splits, groups[1]](
             x, maps, values, bias, y, *sums, batch, terms, places, dim, num_in, num_out, activation, rows,
-            out, inp, splits, pdl, x.is_cuda, num_warps=4, **options(pdl),
+            out, inp, splits, pdl, pdl and frozen, x.is_cuda, num_warps=4, **options(pdl),
         )  # fmt: skip
     return y
 

@@ -36,38 +36,44 @@ components_a_word = triton.constexpr_function(fitting)
 
 # Few rows -------------------------------------------------------------------------------------------------------------
 
-# A tile of tuples is (output, lane, unrolled): a warp has whole outputs, and a thread what is unrolled, which it loads
-# one by one and joins, so that it sums them without asking others.
+# A tile of tuples is (output, lane): a warp has whole outputs, and a thread several tiles, ``unroll`` of them, which it
+# loads one by one and sums without asking others.
 
 
 @triton.jit
 def picked_fwd_kernel(
     x, starts, indices, values, bias, y, num_rows,
     terms: tl.constexpr, places: tl.constexpr, dim: tl.constexpr, num_in: tl.constexpr, num_out: tl.constexpr,
-    activation: tl.constexpr, rows: tl.constexpr, out: tl.constexpr, unroll: tl.constexpr,
+    activation: tl.constexpr, rows: tl.constexpr, out: tl.constexpr, unroll: tl.constexpr, once: tl.constexpr,
     pdl: tl.constexpr, frozen: tl.constexpr,
 ):  # fmt: skip
-    """A program: ``out`` output tuples, for ``rows`` rows; ``places`` are those of components in activations."""
-    begin(pdl, frozen)
+    """A program: ``out`` output tuples, for ``rows`` rows; ``places`` are those of components in activations.
+
+    If ``once`` holds, no output has more tuples than are loaded before ``x`` is there.
+    """
+    if pdl and not frozen:
+        cuda.gdc_wait()
     o = tl.program_id(0) * out + tl.arange(0, out)
     start = tl.load(starts + o, mask=o < num_out, other=0)
     end = tl.load(starts + o + 1, mask=o < num_out, other=0)
-    chunks = tl.cdiv(tl.max(end - start, 0), unroll * 32)
-    n, end = start[:, None] + tl.arange(0, 32)[None, :], end[:, None]
-    place, weights = tuples_at(indices, values, n, end, dim, unroll)
+    n = start[:, None] + tl.arange(0, 32)[None, :]
+    place, weights = tuples_at(indices, values, n, end[:, None], dim, unroll)
     if frozen:
         cuda.gdc_wait()
+    if pdl:  # only now: the next kernel's loads would be in the way of the input's
+        cuda.gdc_launch_dependents()
     first = tl.program_id(1) * rows
     inputs = packed_rows(x, first, num_rows, places, dim, num_in, rows)
     dtype: tl.constexpr = tl.float64 if values.dtype.element_ty == tl.float64 else tl.float32
     sums = ()
     for _ in tl.static_range(rows * dim):
         sums = sums + (tl.zeros([out, 32], dtype),)
-    for chunk in tl.range(1, chunks):
-        ahead, others = tuples_at(indices, values, n + chunk * (unroll * 32), end, dim, unroll)
-        sums = add(sums, inputs, place, weights, x.dtype.element_ty, terms, places, dim, rows)
-        place, weights = ahead, others
-    sums = add(sums, inputs, place, weights, x.dtype.element_ty, terms, places, dim, rows)
+    if not once:
+        for chunk in tl.range(1, tl.cdiv(tl.max(end - start, 0), unroll * 32)):
+            ahead, others = tuples_at(indices, values, n + chunk * (unroll * 32), end[:, None], dim, unroll)
+            sums = add(sums, inputs, place, weights, x.dtype.element_ty, terms, places, dim, rows, unroll)
+            place, weights = ahead, others
+    sums = add(sums, inputs, place, weights, x.dtype.element_ty, terms, places, dim, rows, unroll)
     total = tl.sum(joined(sums), 1)
     j = tl.arange(0, total.shape[1])[None, :]
     row, to = first + j // dim, j % dim * num_out + o[:, None]
@@ -78,21 +84,20 @@ def picked_fwd_kernel(
 
 @triton.jit
 def tuples_at(indices, values, n, end, dim: tl.constexpr, unroll: tl.constexpr):
-    """The indices of the tuples ``n`` and every 32nd behind them, and their words; zeros behind the ``end``."""
+    """The indices of the tuples ``n`` and every 32nd behind them, joined, and their words; zeros behind the ``end``."""
     bits: tl.constexpr = values.dtype.element_ty.primitive_bitwidth
     per_word: tl.constexpr = components_a_word(bits, dim)
+    index = indices.to(tl.pointer_type(integers(indices.dtype.element_ty.primitive_bitwidth))) + n
     there = values.to(tl.pointer_type(integers(bits * per_word))) + n.to(tl.int64) * (dim // per_word)
     places = ()
     for u in tl.static_range(unroll):
-        place = tl.load(indices + n + u * 32, mask=n + u * 32 < end, other=0, eviction_policy="evict_first")
+        place = tl.load(index + u * 32, mask=n + u * 32 < end, other=0, eviction_policy="evict_first")
         places = places + (place.to(tl.int32),)
     words = ()
-    for i in tl.static_range(dim // per_word):
-        parts = ()
-        for u in tl.static_range(unroll):
+    for u in tl.static_range(unroll):
+        for i in tl.static_range(dim // per_word):
             at_u = there + u * (32 * dim // per_word) + i
-            parts = parts + (tl.load(at_u, mask=n + u * 32 < end, other=0, eviction_policy="evict_first"),)
-        words = words + (joined(parts),)
+            words = words + (tl.load(at_u, mask=n + u * 32 < end, other=0, eviction_policy="evict_first"),)
     return joined(places), words
 
 
@@ -100,6 +105,24 @@ def tuples_at(indices, values, n, end, dim: tl.constexpr, unroll: tl.constexpr):
 def joined(parts):
     """Tensors of two axes along a third, filled up to a power of two: a thread has all of its places' numbers."""
     return in_pairs(parts).reshape(parts[0].shape[0], parts[0].shape[1], 1 << ceil_log2(len(parts)))
+
+
+@triton.jit
+def apart(whole, count: tl.constexpr):
+    """The ``count`` tensors, a power of two, that were `joined`."""
+    parts = (whole,)
+    for level in tl.static_range(ceil_log2(count)):
+        evens = ()
+        odds = ()
+        for j in tl.static_range(len(parts)):
+            even, odd = tl.split(parts[j].reshape(whole.shape[0], whole.shape[1], count >> (level + 1), 2))
+            evens = evens + (even,)
+            odds = odds + (odd,)
+        parts = evens + odds
+    flat = ()
+    for j in tl.static_range(count):
+        flat = flat + (parts[j].reshape(whole.shape[0], whole.shape[1]),)
+    return flat
 
 
 @triton.jit
@@ -125,32 +148,38 @@ def packed_rows(
 @triton.jit
 def add(
     sums, inputs, place, weights, kind: tl.constexpr, terms: tl.constexpr, places: tl.constexpr, dim: tl.constexpr,
-    rows: tl.constexpr,
+    rows: tl.constexpr, unroll: tl.constexpr,
 ):  # fmt: skip
     """``sums`` and the products of these tuples with those of the input that they belong to."""
     per_word: tl.constexpr = components_a_word(kind.primitive_bitwidth, dim)
     words: tl.constexpr = dim // per_word
+    dtype: tl.constexpr = sums[0].dtype
     flat = place.reshape(place.numel)
-    w = unpacked(weights, kind, per_word, sums[0].dtype)
+    w = unpacked(weights, kind, per_word, dtype)
     new = ()
     for r in tl.static_range(rows):
         found = ()
         for word in tl.static_range(words):
-            found = found + (tl.gather(inputs[r * words + word], flat, 0).reshape(place.shape),)
-        x = unpacked(found, kind, per_word, sums[0].dtype)
-        for p in tl.static_range(dim):
-            new = new + (sums[r * dim + p] + tl.sum(component(w, x, p, terms, places), 2),)
+            found = found + apart(tl.gather(inputs[r * words + word], flat, 0).reshape(place.shape), unroll)
+        totals = sums[r * dim : (r + 1) * dim]
+        for u in tl.static_range(unroll):
+            x = unpacked(found[u::unroll], kind, per_word, dtype)
+            totals = add_product(totals, w[u * dim : (u + 1) * dim], x, terms, places)
+        new = new + totals
     return new
 
 
 @triton.jit
-def component(w, x, place: tl.constexpr, terms: tl.constexpr, places: tl.constexpr):
-    """The component of w . x that lies at ``place`` in an output."""
-    total = tl.zeros_like(w[0])
-    for t in tl.static_range(len(terms) // 4):
-        if at(places, at(terms, 4 * t + 2)) == place:
-            total += at(terms, 4 * t + 3) * w[at(terms, 4 * t)] * x[at(terms, 4 * t + 1)]
-    return total
+def add_product(totals, w, x, terms: tl.constexpr, places: tl.constexpr):
+    """``totals``, in the order of places, and the components of w . x."""
+    new = ()
+    for p in tl.static_range(len(totals)):
+        total = totals[p]
+        for t in tl.static_range(len(terms) // 4):
+            if at(places, at(terms, 4 * t + 2)) == p:
+                total += at(terms, 4 * t + 3) * w[at(terms, 4 * t)] * x[at(terms, 4 * t + 1)]
+        new = new + (total,)
+    return new
 
 
 @triton.jit
@@ -160,8 +189,12 @@ def unpacked(words, kind: tl.constexpr, per_word: tl.constexpr, dtype: tl.conste
     parts = ()
     for word in tl.static_range(len(words)):
         for c in tl.static_range(per_word):
-            number = (words[word] >> (c * bits)).to(integers(bits))
-            parts = parts + (number.to(kind, bitcast=True).to(dtype),)
+            if kind == tl.bfloat16 and dtype == tl.float32:  # its bits are the upper half of a float32's
+                half = (words[word] >> (c // 2 * 32)).to(tl.uint32)
+                number = ((half & 0xFFFF0000) if c % 2 else (half << 16)).to(dtype, bitcast=True)
+            else:
+                number = (words[word] >> (c * bits)).to(integers(bits)).to(kind, bitcast=True).to(dtype)
+            parts = parts + (number,)
     return parts
 
 
@@ -174,6 +207,8 @@ def integers(bits):
 # More rows ------------------------------------------------------------------------------------------------------------
 
 SPAN = tl.constexpr(compressed.SPAN)
+#: Inputs that a thread fills one after the other, so that it stores them as one vector.
+RUN = tl.constexpr(8)
 
 
 @triton.jit
@@ -181,15 +216,15 @@ def filled_fwd_kernel(
     x, maps, values, bias, y, partial, arrived, num_rows,
     terms: tl.constexpr, places: tl.constexpr, dim: tl.constexpr, num_in: tl.constexpr, num_out: tl.constexpr,
     activation: tl.constexpr, rows: tl.constexpr, out: tl.constexpr, inp: tl.constexpr, splits: tl.constexpr,
-    pdl: tl.constexpr, native: tl.constexpr,
+    pdl: tl.constexpr, frozen: tl.constexpr, native: tl.constexpr,
 ):  # fmt: skip
     """A program: ``out`` output tuples for ``rows`` rows, of one of ``splits`` shares of the input.
 
     The last one to arrive adds up the shares, as in `decode_kernels.linear_dot_fwd_kernel`.
     """
-    begin(pdl, False)
+    begin(pdl, frozen)
     tile, split = tl.program_id(0) // splits, tl.program_id(0) % splits
-    o, i = tile * out + tl.arange(0, out)[:, None], tl.arange(0, inp)
+    o, i, run = tile * out + tl.arange(0, out), tl.arange(0, inp)[:, None], tl.arange(0, inp // RUN)[:, None] * RUN
     row = tl.program_id(1) * rows + tl.arange(0, rows)[None, :]
     chunks: tl.constexpr = triton.cdiv(num_in, inp * splits)
     first = split * (chunks * inp)
@@ -198,15 +233,16 @@ def filled_fwd_kernel(
     sums = ()
     for _ in tl.static_range(dim):
         sums = sums + (tl.zeros([out, rows], dtype),)
-    found = map_at(maps, o, first + i[None, :], num_in, num_out)
-    words = filled(values, found, i[None, :], dim, native)
-    found = map_at(maps, o, first + inp + i[None, :], num_in, num_out)
+    words = filled(values, map_at(maps, o, first + run, num_in, num_out), run, dim, native)
+    found = map_at(maps, o, first + inp + run, num_in, num_out)
+    if frozen:
+        cuda.gdc_wait()
     for chunk in tl.range(0, chunks):
         # The next tuples, and the map of those behind them, are on their way while these are multiplied.
         start = first + chunk * inp
-        ahead = filled(values, found, i[None, :], dim, native)
-        found = map_at(maps, o, start + 2 * inp + i[None, :], num_in, num_out)
-        sums = add_products(sums, words, x, start + i[:, None], terms, places, dim, num_in)
+        ahead = filled(values, found, run, dim, native)
+        found = map_at(maps, o, start + 2 * inp + run, num_in, num_out)
+        sums = add_products(sums, words, x, start + i, terms, places, dim, num_in)
         words = ahead
     is_last = True
     if splits > 1:
@@ -220,38 +256,52 @@ def filled_fwd_kernel(
     if is_last:
         if splits > 1:
             tl.store(arrived + group, 0)
-        is_here = (o < num_out) & (row < num_rows)
+        is_here = (o[:, None] < num_out) & (row < num_rows)
         for p in tl.static_range(dim):
             total = sums[p]
             if splits > 1:
                 total = tl.zeros_like(total)
                 for s in tl.static_range(splits):  # in one order, whoever is last
                     total += tl.load(partial + (s * dim + p) * (out * rows), cache_modifier=".cg")
-            to = p * num_out + o
+            to = p * num_out + o[:, None]
             total = plus_bias(total, bias, to, is_here)
             tl.store(y + row.to(tl.int64) * (dim * num_out) + to, activate(total, activation), mask=is_here)
 
 
 @triton.jit
 def map_at(maps, o, i, num_in: tl.constexpr, num_out: tl.constexpr):
-    """The words of the maps in which outputs ``o`` and inputs ``i`` are: bits, and above them where tuples begin."""
+    """The words of the maps for inputs ``i`` and outputs ``o``: bits, and above them where tuples begin."""
     spans: tl.constexpr = triton.cdiv(num_in, SPAN)
-    return tl.load(maps + o.to(tl.int64) * spans + i // SPAN, mask=(o < num_out) & (i < num_in), other=0)
+    here = maps + o[None, :].to(tl.int64) * spans + i // SPAN
+    return tl.load(here, mask=(o[None, :] < num_out) & (i < num_in), other=0)
 
 
 @triton.jit
-def filled(values, found, i, dim: tl.constexpr, native: tl.constexpr):
-    """The words of the tuples that a map names, zeros where there are none; ``i`` counts from where a map begins."""
+def filled(values, found, run, dim: tl.constexpr, native: tl.constexpr):
+    """The words of the tuples that maps name, (output, input), zeros where there are none.
+
+    A word of a map is there for each `RUN` of inputs and each output. Of Triton's axes the first gets neighbouring
+    threads, and they find neighbouring tuples.
+    """
     bits: tl.constexpr = values.dtype.element_ty.primitive_bitwidth
     per_word: tl.constexpr = components_a_word(bits, dim)
-    present, place = found.to(tl.uint32), (i % SPAN).to(tl.uint32)
-    below = present & ((tl.full([], 1, tl.uint32) << place) - 1)
-    here = ((present >> place) & 1) != 0
-    number = (found >> SPAN) + num_bits(below, native)
-    there = values.to(tl.pointer_type(integers(bits * per_word))) + number * (dim // per_word)
+    shift = (run % SPAN).to(tl.uint32)
+    present = found.to(tl.uint32)
+    below = present & ((tl.full([], 1, tl.uint32) << shift) - 1)
+    present >>= shift
+    there = values.to(tl.pointer_type(integers(bits * per_word)))
+    there += ((found >> SPAN) + num_bits(below, native)) * (dim // per_word)
+    passed = tl.zeros(found.shape, tl.int32)
+    parts = ()
+    for u in tl.static_range(RUN):
+        here = ((present >> u) & 1).to(tl.int32)
+        for w in tl.static_range(dim // per_word):
+            parts = parts + (tl.load(there + passed * (dim // per_word) + w, mask=here != 0, other=0),)
+        passed += here
     words = ()
     for w in tl.static_range(dim // per_word):
-        words = words + (tl.load(there + w, mask=here, other=0),)
+        word = joined(parts[w :: dim // per_word]).permute(1, 0, 2)
+        words = words + (word.reshape(found.shape[1], found.shape[0] * RUN),)
     return words
 
 
