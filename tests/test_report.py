@@ -340,8 +340,14 @@ def test_components_stand_beside_tuples_and_the_papers_table_5():
         ["90 %", "+1.50", "+0.80", "+2.13", "+0.80", "+1.64"],
     ]
     assert [cell.tone for cell in sheet.rows[-1]] == ["", "", "better", "", "better", ""]  # C has one seed
-    assert sheet.notes[1].endswith("here in 7 of 7 cases.")
+    assert sheet.notes[1].endswith("here in 7 of 7 cases, set off in 6.")
     assert min(float(figure) for row in paper.COMPONENTS.values() for figure in row.values()) > 0
+
+
+def test_what_is_written_as_no_difference_is_not_better():
+    sheet = pruned_tables.components_sheet(one([pruned(92.0), pruned(92.004, unit="component")]))
+    assert texts(sheet)[0][1] == "0.00"
+    assert sheet.notes[1].endswith("here in 0 of 1 cases, set off in 0.")
 
 
 @pytest.mark.parametrize(("spread", "tone"), [(0.24, "better"), (0.26, "")])
@@ -361,7 +367,7 @@ def test_fewer_bits_are_better_when_pruned_too_and_are_no_figures_of_the_paper()
     assert sheet.notes[1].endswith("M2R, 90 % (determinant, norm).")
     pair = [result(1.4, changes={"pruning.sparsity": 0.9, "pruning.unit": "component"}, **text), study.groups[0].first]
     assert pruned_tables.components_sheet(one(pair)).headings == ("sparsity", "M2R")
-    assert pruned_tables.components_sheet(one(pair)).notes[1].endswith("here in 1 of 1 cases.")
+    assert pruned_tables.components_sheet(one(pair)).notes[1].endswith("here in 1 of 1 cases, set off in 0.")
 
 
 def test_rows_of_before_what_is_left_was_counted_still_load():

@@ -14,9 +14,9 @@ from algebranets.product.kernels.jit.sparse_kernels import filled_fwd_kernel, fi
 #: Few rows: warps of a program, each of which has one output, if there are then this many programs, else half of them.
 NUM_WARPS, ENOUGH_PROGRAMS = 16, 66
 #: Rows that a program takes at most, sums that a thread has of them, and words of tuples that it has on their way.
-MOST_ROWS, MOST_SUMS, MOST_WORDS = 4, 16, 8
-#: More rows: rows and components of outputs that a program takes at most, and how many programs are enough.
-DOT_ROWS, DOT_SUMS, PROGRAMS = 64, 256, 264
+MOST_ROWS, MOST_SUMS, MOST_WORDS = 2, 16, 8
+#: More rows: rows, components of outputs, and sums that a program takes at most, and how many programs are enough.
+DOT_ROWS, DOT_OUTPUTS, DOT_SUMS, PROGRAMS = 64, 256, 8192, 264
 
 
 def picked(
@@ -46,7 +46,8 @@ def picked(
     with torch.cuda.device_of(x):
         picked_fwd_kernel[ceil_div(num_out, num_warps), groups](
             x, starts, indices, values, bias, y, batch, terms, places, dim, num_in, num_out, activation, rows,
-            num_warps, unroll, longest <= 32 * unroll, pdl, pdl and frozen, num_warps=num_warps, **options(pdl),
+            num_warps, unroll, longest <= 32 * unroll, pdl, pdl and frozen, x.is_cuda, num_warps=num_warps,
+            **options(pdl),
         )  # fmt: skip
     return y
 
@@ -67,7 +68,9 @@ def filled(
     if not y.numel():
         return y
     rows = min(DOT_ROWS, max(16, next_power_of_2(batch)))
-    out, inp = max(16, min(128, next_power_of_2(DOT_SUMS // dim + 1) // 2)), 64 if rows <= 32 and dim <= 8 else 32
+    outputs = min(DOT_OUTPUTS, DOT_SUMS // rows)  # their components
+    out = max(16, min(128, next_power_of_2(outputs // dim + 1) // 2))
+    inp = 64 if dim <= 8 and dim * rows <= 256 else 32
     groups = ceil_div(num_out, out), ceil_div(batch, rows)
     # Adding up what programs have found takes the longer the more rows it is of.
     splits = max(1, min(8 if rows <= 32 else 4, num_in // inp, PROGRAMS // (groups[0] * groups[1])))
@@ -77,7 +80,8 @@ def filled(
     with torch.cuda.device_of(x):
         filled_fwd_kernel[groups[0] * splits, groups[1]](
             x, maps, values, bias, y, *sums, batch, terms, places, dim, num_in, num_out, activation, rows,
-            out, inp, splits, pdl, pdl and frozen, x.is_cuda, num_warps=4, **options(pdl),
+            out, inp, splits, pdl, pdl and frozen, x.is_cuda, num_warps=4, num_stages=3 if rows <= 32 else 2,
+            **options(pdl),
         )  # fmt: skip
     return y
 

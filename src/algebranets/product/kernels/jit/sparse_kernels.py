@@ -17,7 +17,7 @@ import triton.language as tl
 from triton.language.extra import cuda
 
 from algebranets.product import compressed
-from algebranets.product.kernels.jit.decode_kernels import activate, at, begin, ceil_log2, in_pairs, plus_bias
+from algebranets.product.kernels.jit.decode_kernels import activate, at, ceil_log2, in_pairs, plus_bias
 
 
 def fitting(bits: int, dim: int) -> int:
@@ -45,7 +45,7 @@ def picked_fwd_kernel(
     x, starts, indices, values, bias, y, num_rows,
     terms: tl.constexpr, places: tl.constexpr, dim: tl.constexpr, num_in: tl.constexpr, num_out: tl.constexpr,
     activation: tl.constexpr, rows: tl.constexpr, out: tl.constexpr, unroll: tl.constexpr, once: tl.constexpr,
-    pdl: tl.constexpr, frozen: tl.constexpr,
+    pdl: tl.constexpr, frozen: tl.constexpr, native: tl.constexpr,
 ):  # fmt: skip
     """A program: ``out`` output tuples, for ``rows`` rows; ``places`` are those of components in activations.
 
@@ -58,12 +58,13 @@ def picked_fwd_kernel(
     end = tl.load(starts + o + 1, mask=o < num_out, other=0)
     n = start[:, None] + tl.arange(0, 32)[None, :]
     place, weights = tuples_at(indices, values, n, end[:, None], dim, unroll)
+    first = tl.program_id(1) * rows
+    here = rows_at(x, first, num_rows, dim, num_in, rows)  # so that behind the wait there are loads at once
     if frozen:
         cuda.gdc_wait()
     if pdl:  # only now: the next kernel's loads would be in the way of the input's
         cuda.gdc_launch_dependents()
-    first = tl.program_id(1) * rows
-    inputs = packed_rows(x, first, num_rows, places, dim, num_in, rows)
+    inputs = packed_rows(here, places, dim, num_in, rows, native)
     dtype: tl.constexpr = tl.float64 if values.dtype.element_ty == tl.float64 else tl.float32
     sums = ()
     for _ in tl.static_range(rows * dim):
@@ -126,23 +127,54 @@ def apart(whole, count: tl.constexpr):
 
 
 @triton.jit
+def rows_at(x, first, num_rows, dim: tl.constexpr, num_in: tl.constexpr, rows: tl.constexpr):
+    """Where ``rows`` rows begin, the last one again where there are fewer, and each input of theirs."""
+    here = ()
+    for r in tl.static_range(rows):
+        row = tl.minimum(first + r, num_rows - 1).to(tl.int64)
+        here = here + (x + row * (dim * num_in) + tl.arange(0, triton.next_power_of_2(num_in)),)
+    return here
+
+
+@triton.jit
 def packed_rows(
-    x, first, num_rows, places: tl.constexpr, dim: tl.constexpr, num_in: tl.constexpr, rows: tl.constexpr
+    here, places: tl.constexpr, dim: tl.constexpr, num_in: tl.constexpr, rows: tl.constexpr, native: tl.constexpr
 ):  # fmt: skip
     """Every input tuple of ``rows`` rows in words, as `tuples_at` has those of the weight."""
-    bits: tl.constexpr = x.dtype.element_ty.primitive_bitwidth
+    bits: tl.constexpr = here[0].dtype.element_ty.primitive_bitwidth
     per_word: tl.constexpr = components_a_word(bits, dim)
     i = tl.arange(0, triton.next_power_of_2(num_in))
     packed = ()
     for r in tl.static_range(rows):
-        here = x + tl.minimum(first + r, num_rows - 1).to(tl.int64) * (dim * num_in) + i
         for w in tl.static_range(dim // per_word):
-            word = tl.zeros(i.shape, integers(bits * per_word))
+            numbers = ()
             for c in tl.static_range(per_word):
-                number = tl.load(here + at(places, w * per_word + c) * num_in, mask=i < num_in, other=0)
-                word |= number.to(integers(bits), bitcast=True).to(word.dtype) << (c * bits)
-            packed = packed + (word,)
+                number = tl.load(here[r] + at(places, w * per_word + c) * num_in, mask=i < num_in, other=0)
+                numbers = numbers + (number.to(integers(bits), bitcast=True),)
+            packed = packed + (as_word(numbers, native),)
     return packed
+
+
+@triton.jit
+def as_word(parts, native: tl.constexpr):
+    """Unsigned integers, a power of two of them, one behind the other in a wider one."""
+    for _ in tl.static_range(ceil_log2(len(parts))):
+        wider = ()
+        for j in tl.static_range(len(parts) // 2):
+            wider = wider + (twice_as_wide(parts[2 * j], parts[2 * j + 1], native),)
+        parts = wider
+    return parts[0]
+
+
+@triton.jit
+def twice_as_wide(low, high, native: tl.constexpr):
+    """Two unsigned integers in one; of 16 bits each, it is one instruction if one says so."""
+    bits: tl.constexpr = low.dtype.primitive_bitwidth
+    if native and bits == 16:
+        wide = tl.inline_asm_elementwise("mov.b32 $0, {$1, $2};", "=r,h,h", [low, high], tl.uint32, True, 1)
+    else:
+        wide = low.to(integers(2 * bits)) | high.to(integers(2 * bits)) << bits
+    return wide
 
 
 @triton.jit
@@ -222,7 +254,8 @@ def filled_fwd_kernel(
 
     The last one to arrive adds up the shares, as in `decode_kernels.linear_dot_fwd_kernel`.
     """
-    begin(pdl, frozen)
+    if pdl and not frozen:
+        cuda.gdc_wait()
     tile, split = tl.program_id(0) // splits, tl.program_id(0) % splits
     o, i, run = tile * out + tl.arange(0, out), tl.arange(0, inp)[:, None], tl.arange(0, inp // RUN)[:, None] * RUN
     row = tl.program_id(1) * rows + tl.arange(0, rows)[None, :]
@@ -244,6 +277,8 @@ def filled_fwd_kernel(
         found = map_at(maps, o, start + 2 * inp + run, num_in, num_out)
         sums = add_products(sums, words, x, start + i, terms, places, dim, num_in)
         words = ahead
+    if pdl:  # only now: the next kernel's programs would slow these ones down
+        cuda.gdc_launch_dependents()
     is_last = True
     if splits > 1:
         group = tl.program_id(1) * tl.cdiv(num_out, out) + tile
