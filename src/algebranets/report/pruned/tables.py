@@ -109,22 +109,23 @@ def components_sheet(study: Study) -> Sheet:
         network for network, algebra in networks.items()
         if study.metric == "accuracy" and any(algebra in figures for figures in paper.COMPONENTS.values())
     }  # fmt: skip
-    rows = []
+    rows, known = [], []
     for sparsity in sorted({sparsity for _, sparsity in pairs}):
         cells = [Cell(percent(sparsity))]
         for network, algebra in networks.items():
             found = pairs.get((network, sparsity), {})
-            cells.append(_less(study, found.get("component"), found.get("tuple")))
+            case = _less(study, found.get("component"), found.get("tuple"))
+            cells.append(case)
+            if case.text != NONE:
+                known.append(case)
             if network in has_paper:
                 cells.append(Cell(_printed(paper.COMPONENTS.get(sparsity, {}).get(algebra))))
         rows.append(tuple(cells))
     headings = ["sparsity"]
     for network in networks:
         headings += [network, "paper"] if network in has_paper else [network]
-    cases = [_less(study, found["component"], found["tuple"]) for found in pairs.values() if "tuple" in found]
-    known = [cell for cell in cases if cell.text != NONE]
-    better = sum(cell.text.startswith("+" if study.more_is_better else "−") for cell in known)
-    told = sum(cell.tone == "better" for cell in known)
+    better = sum(case.text.startswith("+" if study.more_is_better else "−") for case in known)
+    told = sum(case.tone == "better" for case in known)
     notes = (
         f"A difference is the {metric_name(study.metric)} with components pruned less that with tuples pruned. "
         f"{_SET_OFF} The paper's are of ResNet-50 on ImageNet (Table 5).",
