@@ -26,17 +26,13 @@ class Bilinear:
     inputs: Matrix
     #: o: for each component of the output, what it takes of each product.
     outputs: Matrix
-    #: By what factor its rounding errors exceed those of the plain product, for components that are alike and
-    #: independent: the root of the mean squares of all products that an output sums, over those of its terms.
-    growth: float = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        sizes = [_square(u) * _square(v) for u, v in zip(self.weights, self.inputs, strict=True)]
-        plain: dict[int, float] = defaultdict(float)
-        for _, _, k, c in self.terms:
-            plain[k] += c**2
-        summed = {k: sum(o**2 * size for o, size in zip(self.outputs[k], sizes, strict=True)) for k in plain}
-        object.__setattr__(self, "growth", max((math.sqrt(summed[k] / plain[k]) for k in plain), default=1.0))
+    #: By what factor its rounding error exceeds that of the plain product, over all outputs, for components that are
+    #: alike and independent. In float32 the products' own sums round: it is the norm of all products that the outputs
+    #: are made of, over the norm of the outputs.
+    growth: float = field(repr=False, compare=False)
+    #: The same in half precision. There the plain product rounds its outputs and nothing else; this one also rounds
+    #: each product, and each combination of weights or inputs.
+    half_growth: float = field(repr=False, compare=False)
 
     @property
     def rank(self) -> int:
@@ -53,34 +49,61 @@ class Bilinear:
         return tuple(sorted((*place, int(c)) for place, c in table.items() if c))
 
 
+def _algorithm(weights: Matrix, inputs: Matrix, outputs: Matrix) -> Bilinear:
+    """The algorithm of these factors, and how it rounds."""
+    algorithm = Bilinear(weights, inputs, outputs, 1.0, 1.0)
+    plain = [0.0] * len(outputs)
+    for _, _, k, c in algorithm.terms:
+        plain[k] += c**2
+    summed = rounded = 0.0
+    for row, own in zip(outputs, plain, strict=True):
+        for r, o in _filled(row):
+            u, v = _filled(weights[r]), _filled(inputs[r])
+            size = o**2 * _square(u) * _square(v)
+            summed += size
+            rounded += size * (1 + (len(u) > 1) + (len(v) > 1))
+        rounded += own if len(_filled(row)) > 1 else 0
+    growth, half_growth = math.sqrt(summed / sum(plain)), math.sqrt(rounded / sum(plain))
+    return Bilinear(weights, inputs, outputs, growth, half_growth)
+
+
 def find_bilinear(dim: int, terms: Terms) -> Bilinear:
     """The algorithm of the fewest products known here for a table; for most tables one product an entry."""
     if terms in _KNOWN:
         return _KNOWN[terms]
-    for first, second in product(_KNOWN.values(), repeat=2):
-        if len(first.outputs) * len(second.outputs) == dim:
-            composed = _tensor(first, second)
-            if composed.terms == terms:
-                return composed
+    for (outer, first), (inner, second) in product(_KNOWN.items(), repeat=2):
+        n = len(second.outputs)
+        if len(first.outputs) * n == dim and len(outer) * len(inner) == len(terms):
+            pairs = [(i * n + u, j * n + v, k * n + w, c * d) for i, j, k, c in outer for u, v, w, d in inner]
+            if tuple(sorted(pairs)) == terms:
+                return _tensor(first, second)
     return _by_entries(dim, terms)
 
 
 def _by_entries(dim: int, terms: Terms) -> Bilinear:
     """The table itself: one product for each pair of components that meet in it."""
     pairs: dict[tuple[int, int], dict[int, int]] = defaultdict(dict)
-    for i, j, k, c in terms or ((0, 0, 0, 0),):
+    for i, j, k, c in terms:
         pairs[i, j][k] = c
     units = [tuple(float(i == j) for j in range(dim)) for i in range(dim)]
-    return Bilinear(
-        tuple(units[i] for i, _ in pairs),
-        tuple(units[j] for _, j in pairs),
-        tuple(tuple(float(out.get(k, 0)) for out in pairs.values()) for k in range(dim)),
-    )
+    outputs = [[0.0] * len(pairs) for _ in range(dim)]
+    for r, out in enumerate(pairs.values()):
+        for k, c in out.items():
+            outputs[k][r] = float(c)
+    weights, inputs = tuple(units[i] for i, _ in pairs), tuple(units[j] for _, j in pairs)
+    sizes: dict[int, list[int]] = defaultdict(list)
+    for _, _, k, c in terms:
+        sizes[k].append(c**2)
+    rounded = sum(sum(squares) * (2 if len(squares) > 1 else 1) for squares in sizes.values())
+    half_growth = math.sqrt(rounded / sum(map(sum, sizes.values())))
+    return Bilinear(weights, inputs, tuple(map(tuple, outputs)), 1.0, half_growth)
 
 
 def _tensor(a: Bilinear, b: Bilinear) -> Bilinear:
     """The algorithm of a tensor product, whose components are pairs: R of the one for each of the other."""
-    return Bilinear(_kronecker(a.weights, b.weights), _kronecker(a.inputs, b.inputs), _kronecker(a.outputs, b.outputs))
+    return _algorithm(
+        _kronecker(a.weights, b.weights), _kronecker(a.inputs, b.inputs), _kronecker(a.outputs, b.outputs)
+    )
 
 
 def _kronecker(a: Matrix, b: Matrix) -> Matrix:
@@ -97,11 +120,11 @@ def _matrices_of_matrices(a: Bilinear, m: int, b: Bilinear, n: int) -> Bilinear:
         return tuple(tuple(row[place] for place in places) for row in rows)
 
     outputs = tuple(composed.outputs[place] for place in places)
-    return Bilinear(entries(composed.weights), entries(composed.inputs), outputs)
+    return _algorithm(entries(composed.weights), entries(composed.inputs), outputs)
 
 
-def _square(row: Iterable[float]) -> float:
-    return sum(c**2 for c in row)
+def _square(filled: Iterable[tuple[int, float]]) -> float:
+    return sum(c**2 for _, c in filled)
 
 
 def _filled(row: Iterable[float]) -> list[tuple[int, float]]:
@@ -117,7 +140,7 @@ def _parse(text: str) -> Bilinear:
         weights.append(tuple(c / int(divisor or 1) for c in w))
         inputs.append(tuple(map(float, x)))
         outputs.append(map(float, y))
-    return Bilinear(tuple(weights), tuple(inputs), tuple(zip(*outputs, strict=True)))
+    return _algorithm(tuple(weights), tuple(inputs), tuple(zip(*outputs, strict=True)))
 
 
 #: C, after Golub.

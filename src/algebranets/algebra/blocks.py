@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import cache
 
 #: One entry of a block: the weight components it sums, ``((component, coefficient), ...)``; empty for a zero.
 Entry = tuple[tuple[int, int], ...]
@@ -36,7 +37,11 @@ class Block:
         object.__setattr__(self, "transposed_cells", self._cells(zip(*self.entries, strict=True)))
 
     def _cells(self, rows: Iterable[tuple[Entry, ...]]) -> tuple[tuple[int, ...], ...]:
-        return tuple(tuple(dict(cell).get(i, 0) for i in range(self.num_weights)) for row in rows for cell in row)
+        @cache  # cells that are alike are one tuple: large algebras have many of them
+        def coefficients(cell: Entry) -> tuple[int, ...]:
+            return tuple(dict(cell).get(i, 0) for i in range(self.num_weights))
+
+        return tuple(coefficients(cell) for row in rows for cell in row)
 
     @property
     def num_copies(self) -> int:

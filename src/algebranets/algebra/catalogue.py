@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from difflib import get_close_matches
 from pathlib import Path
+from types import MappingProxyType
 
 from algebranets.algebra import constructors
 from algebranets.algebra.constructors import diagonal, matrix, tensor
@@ -50,7 +51,9 @@ CROSS = Algebra.parse("""
 """)
 
 #: The rows of the paper's Table 1, in its order; the diagonal algebra, for any n, stands here with n = 4.
-CATALOGUE = {algebra.name: algebra for algebra in (R, C, M2R, M3R, M4R, M2C, H, diagonal(4), DUAL, CROSS)}
+CATALOGUE = MappingProxyType(
+    {algebra.name: algebra for algebra in (R, C, M2R, M3R, M4R, M2C, H, diagonal(4), DUAL, CROSS)}
+)
 
 SPLIT_QUATERNIONS = Algebra.parse("""
     split-quaternions |  a  b  c  d
@@ -84,12 +87,13 @@ BIQUATERNIONS_IN_M2C = (
     (0, 0, -1, 0, -1, 0, 0, 0),
 )
 
-_BY_NUMBERS: dict[str, Callable[..., Algebra]] = {
-    "matrix": matrix,
-    "diagonal": diagonal,
-    "clifford": constructors.clifford,
-    "cayley_dickson": constructors.cayley_dickson,
-    "cyclic": constructors.cyclic,
+#: Constructors that take numbers, and how many they take at most; one is always needed.
+_BY_NUMBERS: dict[str, tuple[Callable[..., Algebra], int]] = {
+    "matrix": (matrix, 1),
+    "diagonal": (diagonal, 1),
+    "clifford": (constructors.clifford, 3),
+    "cayley_dickson": (constructors.cayley_dickson, 1),
+    "cyclic": (constructors.cyclic, 1),
 }
 
 
@@ -112,10 +116,11 @@ def get(spec: Algebra | str | Path) -> Algebra:
     match = re.fullmatch(r"(\w+)\(\s*([\d\s,]*?)\s*\)", text)
     if match and match[1] in _BY_NUMBERS:
         numbers = [int(number) for number in re.findall(r"\d+", match[2])]
-        try:
-            return _BY_NUMBERS[match[1]](*numbers)
-        except TypeError as error:
-            raise ValueError(f"{text!r}: {match[1]} takes other arguments ({error}).") from None
+        constructor, most = _BY_NUMBERS[match[1]]
+        if not 1 <= len(numbers) <= most:
+            allowed = f"1 to {most} numbers" if most > 1 else "one number"
+            raise ValueError(f"{text!r}: {match[1]} takes {allowed}; got {len(numbers)}.")
+        return constructor(*numbers)
     names = [*CATALOGUE, *(f"{name}(n)" for name in _BY_NUMBERS)]
     near = get_close_matches(text.upper(), CATALOGUE, n=1) or get_close_matches(text, names, n=1)
     hint = f" Did you mean {near[0]!r}?" if near else ""

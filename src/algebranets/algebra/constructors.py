@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import reduce
 
 from algebranets.algebra.exact import solve
-from algebranets.algebra.table import Products
+from algebranets.algebra.table import Products, check_dim
 from algebranets.algebra.value import Algebra
 
 REALS = Algebra("R", ("a",), ((0, 0, 0, 1),))
@@ -19,6 +18,8 @@ def matrix(n: int, over: Algebra = REALS) -> Algebra:
     ('M2R', 36)
     """
     _at_least(1, n=n)
+    _check_algebras(over)
+    check_dim(n * n * over.dim)
     units = Algebra.from_products(
         f"M{n}R",
         {(p * n + q, q * n + r): {p * n + r: 1} for p in range(n) for q in range(n) for r in range(n)},
@@ -30,6 +31,7 @@ def matrix(n: int, over: Algebra = REALS) -> Algebra:
 def diagonal(n: int) -> Algebra:
     """The diagonal algebra: n real numbers multiplied one by one."""
     _at_least(1, n=n)
+    check_dim(n)
     return Algebra.from_products(f"diagonal({n})", {(k, k): {k: 1} for k in range(n)}, n)
 
 
@@ -42,15 +44,18 @@ def clifford(p: int, q: int = 0, r: int = 0) -> Algebra:
     True
     """
     _at_least(0, p=p, q=q, r=r)
-    squares = [1] * p + [-1] * q + [0] * r
+    _check_doublings(p + q + r)
+    dim = 2 ** (p + q + r)
+    negative = sum(1 << g for g in range(p, p + q))
+    null = sum(1 << g for g in range(p + q, p + q + r))
     products: Products = {}
-    for i in range(2 ** len(squares)):
-        for j in range(2 ** len(squares)):
-            swaps = sum(((i >> (g + 1)) & ((1 << len(squares)) - 1)).bit_count() for g in _bits(j))
-            sign = reduce(lambda s, g: s * squares[g], _bits(i & j), -1 if swaps % 2 else 1)
-            if sign:
-                products[i, j] = {i ^ j: sign}
-    return Algebra.from_products(f"clifford({p},{q},{r})", products, 2 ** len(squares))
+    for i in range(dim):
+        above = [i >> (g + 1) for g in range(p + q + r)]  # generators of i that each of j's has to pass
+        for j in range(dim):
+            if not i & j & null:
+                swaps = sum(above[g].bit_count() for g in _bits(j)) + (i & j & negative).bit_count()
+                products[i, j] = {i ^ j: -1 if swaps % 2 else 1}
+    return Algebra.from_products(f"clifford({p},{q},{r})", products, dim)
 
 
 def cayley_dickson(levels: int) -> Algebra:
@@ -63,6 +68,7 @@ def cayley_dickson(levels: int) -> Algebra:
     (8, False, True)
     """
     _at_least(0, levels=levels)
+    _check_doublings(levels)
     products: Products = {(0, 0): {0: 1}}
     for level in range(levels):
         n = 2**level
@@ -97,6 +103,7 @@ def group_algebra(cayley: Sequence[Sequence[int]], name: str | None = None) -> A
      b | b a
     """
     order = len(cayley)
+    check_dim(order)
     everyone = list(range(order))
     for g, row in enumerate(cayley):
         if sorted(row) != everyone:
@@ -112,6 +119,7 @@ def group_algebra(cayley: Sequence[Sequence[int]], name: str | None = None) -> A
 def cyclic(n: int) -> Algebra:
     """The algebra of the cyclic group of n elements: products are circular convolutions."""
     _at_least(1, n=n)
+    check_dim(n)
     return group_algebra([[(g + h) % n for h in range(n)] for g in range(n)], name=f"cyclic({n})")
 
 
@@ -119,6 +127,8 @@ def direct_sum(*parts: Algebra) -> Algebra:
     """Tuples of elements, one of each part, multiplied part by part."""
     if not parts:
         raise ValueError("direct_sum needs at least one algebra.")
+    _check_algebras(*parts)
+    check_dim(sum(part.dim for part in parts))
     products: Products = {}
     offset = 0
     for part in parts:
@@ -134,6 +144,8 @@ def tensor(outer: Algebra, inner: Algebra, name: str | None = None) -> Algebra:
     >>> tensor(cayley_dickson(2), cayley_dickson(1), name="biquaternions").multiplies
     64
     """
+    _check_algebras(outer, inner)
+    check_dim(outer.dim * inner.dim)
     products: Products = {}
     for i, j, k, c in outer.terms:
         for u, v, w, d in inner.terms:
@@ -144,6 +156,7 @@ def tensor(outer: Algebra, inner: Algebra, name: str | None = None) -> Algebra:
 
 def opposite(algebra: Algebra) -> Algebra:
     """The same tuples with the factors of each product exchanged."""
+    _check_algebras(algebra)
     products = {(j, i): out for (i, j), out in algebra.products.items()}
     return Algebra.from_products(f"opposite({algebra.name})", products, algebra.components)
 
@@ -155,6 +168,7 @@ def change_basis(algebra: Algebra, basis: Sequence[Sequence[int]], name: str) ->
     >>> split_complex.terms == cyclic(2).terms
     True
     """
+    _check_algebras(algebra)
     if len(basis) != algebra.dim or any(len(row) != algebra.dim for row in basis):
         raise ValueError(f"a basis of {algebra.name} must be {algebra.dim} rows of {algebra.dim} whole numbers.")
     new = [{k: c for k, c in enumerate(row) if c} for row in basis]
@@ -177,6 +191,17 @@ def change_basis(algebra: Algebra, basis: Sequence[Sequence[int]], name: str) ->
 
 def _bits(number: int) -> list[int]:
     return [bit for bit in range(number.bit_length()) if number >> bit & 1]
+
+
+def _check_doublings(count: int) -> None:
+    """Refuse 2^count components where they are too many, without counting that far."""
+    check_dim(2 ** min(count, 64))
+
+
+def _check_algebras(*given: Algebra) -> None:
+    for one in given:
+        if not isinstance(one, Algebra):
+            raise ValueError(f"it must be made of Algebra values, such as algebranets.C; got {one!r}.")
 
 
 def _at_least(least: int, **arguments: int) -> None:

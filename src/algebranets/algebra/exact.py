@@ -1,8 +1,69 @@
-"""Linear equations solved in fractions."""
+"""Laws and equations decided exactly, in whole numbers and fractions."""
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from fractions import Fraction
+
+#: A combination of basis elements, ``((element, coefficient), ...)``, sorted, without zeros.
+Combination = tuple[tuple[int, int], ...]
+#: The product of each pair of basis elements; pairs whose product is zero are absent.
+Products = Mapping[tuple[int, int], Combination]
+
+
+def is_associative(dim: int, terms: Iterable[tuple[int, int, int, int]]) -> bool:
+    """Whether (x y) z = x (y z) for all elements of the algebra whose table has these sorted ``terms``.
+
+    The elements that may stand in the middle are closed under the product, so it is enough to try generators.
+    """
+    products: dict[tuple[int, int], Combination] = defaultdict(tuple)
+    for i, j, k, c in terms:
+        products[i, j] += ((k, c),)
+    settled: set[int] = set()
+    for middle in range(dim):
+        if middle not in settled:
+            if not _associates(middle, dim, products):
+                return False
+            _settle(middle, settled, products)
+    return True
+
+
+def _associates(middle: int, dim: int, products: Products) -> bool:
+    """Whether (x m) z = x (m z) for all x and z of the basis, m being the basis element ``middle``."""
+    lefts = [products.get((x, middle), ()) for x in range(dim)]
+    rights = [products.get((middle, z), ()) for z in range(dim)]
+    filled = [z for z, right in enumerate(rights) if right]
+    for x, left in enumerate(lefts):
+        for z in range(dim) if left else filled:  # else both sides are zero
+            if _sum((f, products.get((a, z), ())) for a, f in left) != _sum(
+                (f, products.get((x, b), ())) for b, f in rights[z]
+            ):
+                return False
+    return True
+
+
+def _sum(parts: Iterable[tuple[int, Combination]]) -> Combination:
+    """The sum of combinations, each times its factor."""
+    total: dict[int, int] = {}
+    for factor, combination in parts:
+        for k, c in combination:
+            total[k] = total.get(k, 0) + factor * c
+    return tuple(sorted((k, c) for k, c in total.items() if c))
+
+
+def _settle(element: int, settled: set[int], products: Products) -> None:
+    """Add a basis element to ``settled``, and every one that is a product of those in it, up to a factor."""
+    settled.add(element)
+    waiting = [element]
+    while waiting:
+        new = waiting.pop()
+        for other in tuple(settled):
+            for pair in ((new, other), (other, new)):
+                product = products.get(pair, ())
+                if len(product) == 1 and product[0][0] not in settled:
+                    settled.add(product[0][0])
+                    waiting.append(product[0][0])
 
 
 def solve(equations: list[tuple[dict[int, int], int]], num_unknowns: int) -> tuple[Fraction, ...] | None:

@@ -5,6 +5,8 @@ Rows are the left factor (the weight), columns the right one (the input), entrie
 - text: a component, ``0``, or a combination such as ``-a``, ``2b``, ``a + b - 3c``;
 - a whole number: ``0`` for nothing, ``k`` or ``-k`` for plus or minus the k-th component, counted from 1;
 - a list of whole numbers: the coefficient of each component.
+
+Files that the package writes hold coefficients instead: a list of ``(i, j, k, coefficient)``, as `Algebra.terms` is.
 """
 
 from __future__ import annotations
@@ -15,10 +17,18 @@ import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from reprlib import repr as short_repr
 from string import ascii_lowercase
 from typing import Any
 
 Products = dict[tuple[int, int], dict[int, int]]
+
+#: The most components that an algebra can have.
+MAX_DIM = 256
+#: Characters that a table gives a meaning to, so that no component can have them in its name.
+_COMPONENT_MARKS = "+-*|&$\\=:"
+#: The same for the name of an algebra, which stands in a corner by itself.
+_NAME_MARKS = "|&$\\"
 
 
 @dataclass(frozen=True)
@@ -35,11 +45,58 @@ def labels(dim: int) -> tuple[str, ...]:
     return tuple(ascii_lowercase[:dim]) if dim <= 26 else tuple(f"e{k}" for k in range(dim))
 
 
+def check_name(name: object) -> None:
+    """Refuse a name of an algebra that could not be read back from its table."""
+    is_text = isinstance(name, str) and name and name.isprintable() and name == name.strip()
+    if not is_text or {*str(name)} & {*_NAME_MARKS}:
+        raise ValueError(
+            f"{short_repr(name)} cannot name an algebra: a name must be text in one line that does not begin or end "
+            f"with a blank and has none of {' '.join(_NAME_MARKS)}; choose another."
+        )
+
+
+def check_components(components: Sequence[object]) -> None:
+    """Refuse more components than an algebra can have, and names that could not be read back from a table.
+
+    >>> check_components(("1", "e"))
+    >>> check_components(("0", "1"))
+    Traceback (most recent call last):
+    ValueError: '0' cannot name a component: a name must be text that begins with a letter or a symbol, or a whole \
+number from 1 on, without blanks and without + - * | & $ \\ = :; choose another.
+    """
+    check_dim(len(components))
+    for label in components:
+        if not isinstance(label, str) or not _is_label(label):
+            raise ValueError(
+                f"{short_repr(label)} cannot name a component: a name must be text that begins with a letter or a "
+                f"symbol, or a whole number from 1 on, without blanks and without {' '.join(_COMPONENT_MARKS)}; "
+                "choose another."
+            )
+    repeated = [label for n, label in enumerate(components) if label in components[:n]]
+    if repeated:
+        raise ValueError(f"component {repeated[0]!r} is named twice: each component needs a name of its own.")
+
+
+def check_dim(dim: int) -> None:
+    """Refuse an algebra that is too large to work with: its table has ``dim`` squared entries, laid out many times."""
+    if dim > MAX_DIM:
+        raise ValueError(f"an algebra must have at most {MAX_DIM} components, and this one would have more.")
+
+
+def _is_label(label: str) -> bool:
+    if not label.isprintable() or " " in label or {*label} & {*_COMPONENT_MARKS}:
+        return False
+    return re.fullmatch(r"[1-9][0-9]*|[^0-9].*", label) is not None
+
+
 def read(table: Any) -> Table:
     """The table in any of the forms above.
 
-    A dict is either ``{"name": ..., "components": [...], "table": ...}``, the first two optional, or
-    ``{"a": {"a": "a", "b": "b"}, "b": {...}}``: left factor, right factor, product.
+    A dict is one of
+
+    - ``{"name": ..., "components": [...], "table": ...}``, the first two optional;
+    - ``{"name": ..., "components": [...], "terms": [[i, j, k, coefficient], ...]}``, as `Algebra.to_dict` gives it;
+    - ``{"a": {"a": "a", "b": "b"}, "b": {...}}``: left factor, right factor, product.
     """
     if isinstance(table, str):
         return _read_text(table)
@@ -48,7 +105,7 @@ def read(table: Any) -> Table:
     if isinstance(table, Sequence) and table:
         return _read_rows(None, labels(len(table)), [(str(n + 1), row) for n, row in enumerate(table)])
     raise ValueError(
-        f"a multiplication table must be text, a list of rows or a dict with at least one row; got {table!r:.80}."
+        f"a multiplication table must be text, a list of rows or a dict with at least one row; got {short_repr(table)}."
     )
 
 
@@ -64,54 +121,76 @@ def load(path: Path) -> Any:
         raise ValueError(f"{path}: cannot be read ({reason}).") from error
     try:
         return readers[path.suffix](text)
-    except ValueError as error:
-        raise ValueError(f"{path}: is not valid {path.suffix[1:].upper()}: {error}") from error
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path}: is not valid {path.suffix[1:].upper()}: {error}") from None
 
 
 def write_combination(combination: Mapping[int, int], components: Sequence[str]) -> str:
     """``{0: 1, 2: -3}`` as ``a-3c``."""
     text = ""
     for k, c in sorted(combination.items()):
-        size = "" if abs(c) == 1 else f"{abs(c)}*" if components[k][0].isdigit() else str(abs(c))
+        size = "" if abs(c) == 1 else f"{abs(c)}*" if components[k].isdecimal() else str(abs(c))
         text += ("-" if c < 0 else "+" if text else "") + size + components[k]
     return text or "0"
 
 
 def _read_dict(table: Mapping[Any, Any]) -> Table:
-    if "table" in table:
-        unknown = sorted(set(table) - {"name", "components", "table"})
-        if unknown:
-            raise ValueError(f"unknown key {unknown[0]!r}: a table has the keys 'name', 'components' and 'table'.")
-        inner, name = table["table"], table.get("name")
-        if "components" not in table:
-            parsed = read(inner)
-            return Table(name or parsed.name, parsed.components, parsed.products)
-        components = tuple(map(str, table["components"]))
-        if isinstance(inner, list | tuple):
-            return _read_rows(name, components, [(str(n + 1), row) for n, row in enumerate(inner)])
-        parsed = read(inner)
-        if set(parsed.components) != set(components):
-            raise ValueError(
-                f"the table names the components {', '.join(parsed.components)}, "
-                f"but 'components' lists {', '.join(components)}: they must be the same, or leave 'components' out."
-            )
-        return Table(name or parsed.name, parsed.components, parsed.products)
+    form = next((key for key in ("table", "terms") if key in table), None)
+    if form is None:
+        return _read_nested(table)
+    unknown = sorted({*map(str, table)} - {"name", "components", form})
+    if unknown:
+        raise ValueError(f"unknown key {unknown[0]!r}: a table has the keys 'name', 'components' and {form!r}.")
+    name, components, inner = table.get("name"), table.get("components"), table[form]
+    if "components" in table and (isinstance(components, str) or not isinstance(components, Sequence)):
+        raise ValueError(f"'components' must be a list of names; got {short_repr(components)}.")
+    check_components(components or ())
+    if form == "terms":
+        return Table(name, tuple(components or ()), _read_terms(inner))
+    if components is not None and isinstance(inner, list | tuple):
+        return _read_rows(name, tuple(components), [(str(n + 1), row) for n, row in enumerate(inner)])
+    parsed = _read_nested(inner) if isinstance(inner, Mapping) else read(inner)
+    if components is not None and {*parsed.components} != {*components}:
+        raise ValueError(
+            f"the table names the components {', '.join(parsed.components)}, but 'components' lists "
+            f"{', '.join(map(str, components))}: they must be the same, or leave 'components' out."
+        )
+    return Table(parsed.name if name is None else name, parsed.components, parsed.products)
+
+
+def _read_nested(table: Mapping[Any, Any]) -> Table:
     components = tuple(map(str, table))
     rows = []
     for label, row in table.items():
         if not isinstance(row, Mapping) or {*map(str, row)} != {*components}:
             raise ValueError(
-                f"row {label!r}: must be a dict with a product for each of {', '.join(components)}; got {row!r:.80}."
+                f"row {label!r}: must be a dict with a product for each of {', '.join(components)}; "
+                f"got {short_repr(row)}."
             )
         rows.append((str(label), [dict(zip(map(str, row), row.values(), strict=True))[c] for c in components]))
     return _read_rows(None, components, rows)
 
 
+def _read_terms(terms: Any) -> Products:
+    """Coefficients as they were written; `Algebra` checks their values."""
+    products: Products = {}
+    for term in terms if isinstance(terms, list | tuple) else [terms]:
+        if not isinstance(term, list | tuple) or len(term) != 4 or not all(map(_is_whole, term)):
+            raise ValueError(f"'terms' must be a list of four whole numbers each; got {short_repr(term)}.")
+        i, j, k, c = term
+        if k in products.setdefault((i, j), {}):
+            raise ValueError(f"'terms' must hold each i, j, k once; it has {i}, {j}, {k} twice.")
+        products[i, j][k] = c
+    return products
+
+
+def _is_whole(number: object) -> bool:
+    return isinstance(number, int) and not isinstance(number, bool)
+
+
 def _read_rows(name: str | None, components: tuple[str, ...], rows: list[tuple[str, Any]]) -> Table:
     """``rows``: what to call a row in an error, and its entries."""
-    repeated = [c for n, c in enumerate(components) if c in components[:n]]
-    if repeated:
-        raise ValueError(f"component {repeated[0]!r} is named twice: each component needs a name of its own.")
+    check_components(components)
     if len(rows) != len(components):
         raise ValueError(
             f"the table must be square: it has {len(components)} components "
@@ -120,7 +199,7 @@ def _read_rows(name: str | None, components: tuple[str, ...], rows: list[tuple[s
     products: Products = {}
     for i, (label, row) in enumerate(rows):
         if isinstance(row, str | Mapping) or not isinstance(row, Sequence):
-            raise ValueError(f"row {label!r}: must be a list of {len(components)} entries; got {row!r:.80}.")
+            raise ValueError(f"row {label!r}: must be a list of {len(components)} entries; got {short_repr(row)}.")
         if len(row) != len(components):
             raise ValueError(
                 f"row {label!r}: has {len(row)} entries; the table must be square, and it has {len(rows)} rows."
@@ -137,14 +216,16 @@ def _read_cell(cell: Any, components: tuple[str, ...]) -> dict[int, int]:
     dim = len(components)
     if isinstance(cell, str):
         return _read_combination(cell, components)
-    if isinstance(cell, bool) or not isinstance(cell, int | list | tuple):
-        raise ValueError(f"an entry must be text, a whole number or a list of them; got {cell!r}.")
+    if not _is_whole(cell) and not isinstance(cell, list | tuple):
+        raise ValueError(f"an entry must be text, a whole number or a list of them; got {short_repr(cell)}.")
     if isinstance(cell, int):
         if abs(cell) > dim:
             raise ValueError(f"{cell} names no component: numbers go from -{dim} to {dim}.")
         return {abs(cell) - 1: 1 if cell > 0 else -1} if cell else {}
-    if len(cell) != dim or not all(isinstance(c, int) and not isinstance(c, bool) for c in cell):
-        raise ValueError(f"a list entry must hold {dim} whole numbers, one per component; got {list(cell)!r:.80}.")
+    if len(cell) != dim or not all(map(_is_whole, cell)):
+        raise ValueError(
+            f"a list entry must hold {dim} whole numbers, one per component; got {short_repr(list(cell))}."
+        )
     return {k: c for k, c in enumerate(cell) if c}
 
 
@@ -153,7 +234,7 @@ def _read_combination(text: str, components: tuple[str, ...]) -> dict[int, int]:
     compact = re.sub(r"\s+", "", text)
     if not compact:
         raise ValueError("the entry is empty; write 0 where there is no product.")
-    if compact == "0" and "0" not in components:
+    if compact == "0":
         return {}
     out: dict[int, int] = {}
     for term in re.split(r"(?<=.)(?=[+-])", compact):
@@ -170,9 +251,9 @@ def _read_combination(text: str, components: tuple[str, ...]) -> dict[int, int]:
 
 
 def _split_factor(term: str) -> tuple[int, str]:
-    """``3c`` or ``3*c`` as ``(3, "c")``."""
-    match = re.fullmatch(r"(\d+)\*?(.+)", term)
-    return (int(match[1]), match[2]) if match else (1, term)
+    """``3c`` or ``3*c`` as ``(3, "c")``; before a component that is a number, the ``*`` is needed."""
+    match = re.fullmatch(r"([0-9]{1,20})(?:\*(.+)|([^0-9*].*))", term)
+    return (int(match[1]), match[2] or match[3]) if match else (1, term)
 
 
 def _read_text(text: str) -> Table:
@@ -199,7 +280,8 @@ def _without_latex(line: str) -> str:
     line = re.sub(r"\\(begin|end)\{.*", "", line)
     line = re.sub(r"\\(midrule|toprule|bottomrule|hline|renewcommand.*|setlength.*|vspace\{.*?\})", "", line)
     line = line.replace("\\\\", "").replace("$", "")
-    return re.sub(r"\\(?:mathbb|bm|mathbf|mathrm)\{(.*?)\}", r"\1", line).strip()
+    line = re.sub(r"\\(?:mathbb|bm|mathbf|mathrm)\{(.*?)\}", r"\1", line)
+    return line.replace("\\", "").strip()  # of Greek letters, the name is left
 
 
 def _split(line: str) -> tuple[str, list[str]]:

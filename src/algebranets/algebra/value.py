@@ -11,15 +11,20 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
+from reprlib import repr as short_repr
+from types import MappingProxyType
 from typing import Any
 
 from algebranets.algebra import table as tables
 from algebranets.algebra.bilinear import Bilinear, find_bilinear
 from algebranets.algebra.blocks import Block, find_blocks
-from algebranets.algebra.exact import solve
+from algebranets.algebra.exact import is_associative, solve
 
-#: A combination of components: ``{component: coefficient}``, zeros left out.
-Combination = dict[int, int]
+#: A combination of components: ``{component: coefficient}``, zeros left out; it cannot be written to.
+Combination = Mapping[int, int]
+
+#: The largest coefficient of a table, up or down: float32 holds every whole number up to it exactly.
+MAX_COEFFICIENT = 2**24
 
 
 @dataclass(frozen=True)
@@ -58,23 +63,41 @@ class Algebra:
     bilinear: Bilinear = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        self._check()
+        dim = len(self.components)
+        blocks = find_blocks(dim, self.terms)
+        is_square = len(blocks) == 1 and blocks[0].size ** 2 == dim
+        entries = sorted(entry for row in blocks[0].entries for entry in row) if is_square else []
+        object.__setattr__(self, "blocks", blocks)
+        object.__setattr__(self, "order", tuple(k for block in blocks for copy in block.copies for k in copy))
+        object.__setattr__(self, "folded", entries == [((i, 1),) for i in range(dim)])
+        object.__setattr__(self, "bilinear", find_bilinear(dim, self.terms))
+
+    def _check(self) -> None:
+        tables.check_name(self.name)
+        if not isinstance(self.components, tuple) or not isinstance(self.terms, tuple):
+            raise ValueError(f"algebra {self.name!r}: components and terms must be tuples; `from_table` takes lists.")
         if not self.components:
             raise ValueError(f"algebra {self.name!r} has no components: its table must have at least one row.")
-        dim = len(self.components)
-        for i, j, k, coefficient in self.terms:
-            if not (0 <= i < dim and 0 <= j < dim and 0 <= k < dim and coefficient):
+        tables.check_components(self.components)
+        for term in self.terms:
+            if not _is_term(term, len(self.components)):
                 raise ValueError(
-                    f"algebra {self.name!r}: term {(i, j, k, coefficient)} must be (i, j, k, non-zero integer) "
-                    f"with indices from 0 to {dim - 1}."
+                    f"algebra {self.name!r}: term {short_repr(term)} must be (i, j, k, coefficient) in whole numbers, "
+                    f"with indices from 0 to {len(self.components) - 1} and a coefficient from -{MAX_COEFFICIENT} to "
+                    f"{MAX_COEFFICIENT} that is not 0."
                 )
         if list(self.terms) != sorted({t[:3]: t for t in self.terms}.values()):
             raise ValueError(f"algebra {self.name!r}: terms must be sorted, each (i, j, k) at most once.")
-        blocks = find_blocks(dim, self.terms)
-        entries = [entry for block in blocks for row in block.entries for entry in row]
-        object.__setattr__(self, "blocks", blocks)
-        object.__setattr__(self, "order", tuple(k for block in blocks for copy in block.copies for k in copy))
-        object.__setattr__(self, "folded", len(blocks) == 1 and sorted(entries) == [((i, 1),) for i in range(dim)])
-        object.__setattr__(self, "bilinear", find_bilinear(dim, self.terms))
+        if not self.terms:
+            raise ValueError(
+                f"algebra {self.name!r}: every product in its table is zero; at least one must not be, or layers over "
+                "it would compute nothing."
+            )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copies and pickles hold the table; everything else is derived from it again."""
+        return type(self), (self.name, self.components, self.terms)
 
     # Ways in ---------------------------------------------------------------------------------------------------------
 
@@ -120,9 +143,8 @@ class Algebra:
         return cls.from_products(name or parsed.name or path.stem, parsed.products, parsed.components)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data that `from_table` reads back: what a JSON or TOML file would hold."""
-        rows = [[self._cell(i, j) for j in range(self.dim)] for i in range(self.dim)]
-        return {"name": self.name, "components": list(self.components), "table": rows}
+        """Plain data that `from_table` reads back, for JSON: names, and the coefficients in `terms`."""
+        return {"name": self.name, "components": list(self.components), "terms": [list(term) for term in self.terms]}
 
     def table(self) -> str:
         """The multiplication table as text, in the form `parse` reads."""
@@ -147,12 +169,12 @@ class Algebra:
         return len(self.components)
 
     @cached_property
-    def products(self) -> dict[tuple[int, int], Combination]:
+    def products(self) -> Mapping[tuple[int, int], Combination]:
         """``products[i, j]``: the combination e_i . e_j; pairs whose product is zero are absent."""
-        products: dict[tuple[int, int], Combination] = {}
+        products: dict[tuple[int, int], dict[int, int]] = defaultdict(dict)
         for i, j, k, c in self.terms:
-            products.setdefault((i, j), {})[k] = c
-        return products
+            products[i, j][k] = c
+        return MappingProxyType({pair: MappingProxyType(out) for pair, out in products.items()})
 
     def multiply(self, w: Mapping[int, Any], x: Mapping[int, Any]) -> dict[int, Any]:
         """The product w . x of two combinations, in exact arithmetic."""
@@ -168,7 +190,7 @@ class Algebra:
     @cached_property
     def unit(self) -> tuple[int | Fraction, ...] | None:
         """The element 1 with 1 . x = x . 1 = x, or None where there is none (the cross product)."""
-        equations: dict[tuple[bool, int, int], Combination] = {
+        equations: dict[tuple[bool, int, int], dict[int, int]] = {
             (left, j, k): {} for left in (True, False) for j in range(self.dim) for k in range(self.dim)
         }
         for i, j, k, c in self.terms:
@@ -184,13 +206,7 @@ class Algebra:
 
     @cached_property
     def associative(self) -> bool:
-        basis = [{i: 1} for i in range(self.dim)]
-        return all(
-            self.multiply(self.multiply(x, y), z) == self.multiply(x, self.multiply(y, z))
-            for x in basis
-            for y in basis
-            for z in basis
-        )
+        return is_associative(self.dim, self.terms)
 
     @property
     def multiplies(self) -> int:
@@ -205,7 +221,10 @@ class Algebra:
     @property
     def weight_reuse(self) -> int | None:
         """Output components that one weight component reaches, or None where that differs between components."""
-        reach = {len({k for i, _, k, _ in self.terms if i == component}) for component in range(self.dim)}
+        reached: list[set[int]] = [set() for _ in self.components]
+        for i, _, k, _ in self.terms:
+            reached[i].add(k)
+        reach = {len(outputs) for outputs in reached}
         return reach.pop() if len(reach) == 1 else None
 
     @cached_property
@@ -226,7 +245,7 @@ class Algebra:
             image[i] = image.get(i, Fraction(0)) - 1
             if any(v.denominator != 1 for v in image.values()):
                 return None
-            images.append({k: int(v) for k, v in image.items() if v})
+            images.append(MappingProxyType({k: int(v) for k, v in image.items() if v}))
         for i in range(self.dim):
             for j in range(i + 1):
                 x, y = self.multiply({i: 1}, images[j]), self.multiply({j: 1}, images[i])
@@ -235,3 +254,10 @@ class Algebra:
                 if len(ratios) > 1 or any(v for k, v in total.items() if k not in unit):
                     return None
         return tuple(images)
+
+
+def _is_term(term: Any, dim: int) -> bool:
+    if not isinstance(term, tuple) or len(term) != 4 or not all(type(number) is int for number in term):
+        return False
+    *indices, coefficient = term
+    return all(0 <= index < dim for index in indices) and 0 < abs(coefficient) <= MAX_COEFFICIENT
