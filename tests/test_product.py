@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from algebranets import CROSS, DUAL, M2C, M2R, M3R, M4R, C, H, R, diagonal, from_tuples, product, tuples
-from algebranets.algebra import CATALOGUE, direct_sum
+from algebranets.algebra import CATALOGUE, clifford, direct_sum
 from algebranets.product import Geometry
 from algebranets.product.blocks import matrix as matrix_module
 from algebranets.product.cells import MODES
@@ -221,6 +221,33 @@ def test_first_and_second_derivatives_are_those_of_differences(algebra, lowering
 
 def test_bilinear_sends_sequences_through_blocks():
     assert product.bilinear.recurrent is product.blocks.recurrent
+
+
+@pytest.mark.parametrize("algebra", [C, H, M2R, M3R, M4R, M2C, DUAL, CROSS, clifford(1, 1, 1)], ids=str)
+def test_a_bilinear_product_rounds_in_bfloat16_as_much_as_its_algorithm_says(algebra):
+    x = torch.randn(256, 16 * algebra.dim).bfloat16()
+    w = torch.randn(product.weight_shape(algebra, 16, 16)).bfloat16()
+    exact = product.linear(x.double(), w.double(), algebra=algebra, lowering="reference")
+    errors = {
+        lowering: (product.linear(x, w, algebra=algebra, lowering=lowering).double() - exact).norm()
+        for lowering in ("blocks", "bilinear")
+    }
+    assert float(errors["bilinear"] / errors["blocks"]) == pytest.approx(algebra.bilinear.half_growth, rel=0.15)
+
+
+@pytest.mark.parametrize("autocast", [False, True])
+@pytest.mark.parametrize("algebra", [C, H, M2R], ids=str)
+def test_a_bilinear_product_in_float16_does_not_overflow_where_blocks_do_not(algebra, autocast):
+    dtype = torch.float32 if autocast else torch.float16
+    x, unit = torch.full((3, algebra.dim, 2, 2), 4e4, dtype=dtype), torch.tensor(algebra.unit, dtype=dtype)
+    w = product.weight_from_tuples(0.5 * unit.reshape(-1, 1, 1), algebra)
+    with torch.autocast("cpu", torch.float16, enabled=autocast):
+        y = product.linear(x.movedim(1, -1), w, algebra=algebra, lowering="bilinear")
+        z = product.conv(
+            x, w[..., None, None], algebra=algebra, lowering="bilinear", geometry=Geometry((1, 1), (0, 0), (1, 1))
+        )
+    assert y.dtype == z.dtype == torch.float16
+    assert y.unique().tolist() == z.unique().tolist() == [2e4]
 
 
 def test_a_recurrent_layer_passes_gradcheck():

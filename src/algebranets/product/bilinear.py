@@ -2,7 +2,8 @@
 
 `Algebra.bilinear` says which. Worth it where multiplies are what takes the time: large layers. Combining reads and
 writes every activation once more on each side, and gradients keep the R combinations of the input instead of the input.
-Recurrent layers, whose steps are small, go through blocks.
+Recurrent layers, whose steps are small, go through blocks. So does everything in float16: a sum of two inputs of 4e4 is
+more than it holds, and blocks add nothing before they multiply.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from algebranets.algebra import Algebra
+from algebranets.product import blocks
 from algebranets.product.blocks import recurrent
 from algebranets.product.combine import Matrix, combine, precision
 from algebranets.product.geometry import Geometry
@@ -29,6 +31,8 @@ def linear(
     x: Float[Tensor, "*batch inp"], weight: Tensor, bias: Tensor | None, algebra: Algebra, stacks: int = 1
 ) -> Float[Tensor, "*batch out"]:
     """``y_o = sum_i w_oi . x_i``, products taken in ``algebra``: R matrix products, one batched."""
+    if not is_safe(x):
+        return blocks.linear(x, weight, bias, algebra, stacks)
     rank, num_rows = algebra.bilinear.rank, prod(x.shape[:-1])
     num_in = x.shape[-1] // algebra.dim
     inputs = _combine_inputs(x.reshape(1, 1, num_rows, algebra.dim, num_in), algebra)
@@ -44,6 +48,8 @@ def linear(
 
 def conv(x: Tensor, weight: Tensor, bias: Tensor | None, algebra: Algebra, geometry: Geometry) -> Tensor:
     """The same for a convolution, transposed or not: one of R times as many groups."""
+    if not is_safe(x):
+        return blocks.conv(x, weight, bias, algebra, geometry)
     rank = algebra.bilinear.rank
     weights = _combine_weight(weight, algebra, transposed=geometry.transposed).flatten(0, 1)
     kernel = weight.shape[2:]
@@ -52,6 +58,11 @@ def conv(x: Tensor, weight: Tensor, bias: Tensor | None, algebra: Algebra, geome
     y = wider.convolve(images, weights.unflatten(1, (weights.shape[1] // prod(kernel), *kernel)))
     y = _as_images(_combine_outputs(_as_grid(y, rank), algebra), y)
     return y if bias is None else y + bias.to(y.dtype).reshape(-1, *[1] * geometry.num_axes)
+
+
+def is_safe(x: Tensor) -> bool:
+    """Whether sums of a few inputs fit into the precision that ``x`` is multiplied in: in float16 they may overflow."""
+    return precision(x) != torch.float16
 
 
 class _Products(torch.autograd.Function):

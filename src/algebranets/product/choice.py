@@ -22,10 +22,10 @@ from algebranets.product.kernels import recurrent as steps
 MULTIPLIES_A_NUMBER = {True: 180, False: 28}
 #: Rows from which on a large layer's time is that of its multiplies.
 MANY_ROWS = 1024
-#: The most by which an algorithm of fewer multiplies may exceed the rounding error of the plain product,
-#: `Bilinear.growth`: C's and H's 1.4, not Strassen's 2.4. Half precision rounds combinations too: `algebranets bench
-#: error` measures it.
-MOST_GROWTH = 1.5
+#: The most by which an algorithm of fewer multiplies may exceed the rounding error of the plain product, in half
+#: precision (`Bilinear.half_growth`) and without (`Bilinear.growth`): as much as those of C and H do, and less than
+#: Strassen's. `algebranets bench error` measures it.
+MAX_GROWTH = {True: 3.0, False: 1.5}
 
 
 def for_linear(x: Tensor, weight: Tensor, algebra: Algebra, num_in: int, num_out: int) -> ModuleType:
@@ -38,7 +38,9 @@ def for_linear(x: Tensor, weight: Tensor, algebra: Algebra, num_in: int, num_out
     saved = (dense - algorithm.rank) * num_in * num_out
     moved = (algebra.dim + algorithm.rank) * (num_in + num_out)
     pays = saved > MULTIPLIES_A_NUMBER[_on_tensor_cores(x)] * moved and prod(x.shape[:-1]) >= MANY_ROWS
-    return bilinear if pays and algorithm.growth <= MOST_GROWTH else blocks
+    is_half = precision(x).itemsize == 2
+    growth = algorithm.half_growth if is_half else algorithm.growth
+    return bilinear if pays and growth <= MAX_GROWTH[is_half] and bilinear.is_safe(x) else blocks
 
 
 def for_conv(x: Tensor, weight: Tensor, algebra: Algebra, geometry: Geometry) -> ModuleType:

@@ -103,7 +103,9 @@ class _SumRows(torch.autograd.Function):
 
 
 def _plain(x: Tensor, matrix: Matrix, across: int, bias: Tensor | None) -> Tensor:
-    """The same in torch's operations, each component scaled by each coefficient once."""
+    """The same in torch's operations, sums taken in at least float32; each component is scaled once a coefficient."""
+    if bias is not None or any(sum(map(bool, row)) > 1 for row in matrix):
+        x = x.to(torch.promote_types(x.dtype, torch.float32))
     components = [part for row in x.unbind(1) for part in row.unbind(2)]
     scaled: dict[tuple[int | float, int], Tensor] = {}
 
