@@ -1,15 +1,19 @@
-"""Two processes: DistributedDataParallel on every layer, whitening and batch norm over the batch of all ranks."""
+"""Two processes: every layer under DDP, whitening and batch norm over all ranks' batch, pruning of sharded weights."""
 
 import copy
 
+import pytest
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 import algebranets as an
 import zoo
-from algebranets import M2R, H
+from algebranets import M2R, H, R
+from algebranets.pruning import Pruner
 from algebranets.train.hardware import synchronise
 
 WORLD = 2
@@ -87,9 +91,60 @@ def batch_norm(rank):
         torch.testing.assert_close(layer.eval()(x), alone.eval()(y)[share])
 
 
+def pruned(rank):
+    """A model that is sharded after its Pruner was made is pruned as a whole one; shards may differ in size."""
+
+    def make(steps=10, **options):
+        torch.manual_seed(0)
+        sizes = ((56, 84, H), (84, 44, M2R), (44, 27, R))
+        model = torch.nn.Sequential(*(an.nn.Linear(a, b, algebra=algebra) for a, b, algebra in sizes)).double()
+        return model, Pruner(model, 0.6, steps=steps, every=2, layers="*", **options)
+
+    def train(model, pruner, share):
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+        for step in range(10):
+            optimizer.zero_grad()
+            x = torch.randn(8, 56, dtype=torch.float64, generator=torch.Generator().manual_seed(step))
+            model(x[share]).square().mean().backward()
+            optimizer.step()
+            pruner.step()
+
+    for options in ({}, {"regrow": True, "scope": "global", "criterion": "largest-eigenvalue"}):
+        (whole, alone), (model, pruner) = make(**options), make(**options)
+        for layer in model:
+            fully_shard(layer)
+        fully_shard(model)
+        train(whole, alone, slice(None))
+        train(model, pruner, slice(4 * rank, 4 * rank + 4))
+        assert pruner.sparsity == alone.sparsity
+        for mine, theirs in zip(model, whole, strict=True):
+            torch.testing.assert_close(mine.weight.full_tensor(), theirs.weight)
+            assert torch.equal(mine.weight.full_tensor() == 0, theirs.weight == 0)
+        with pytest.raises(
+            ValueError, match=r"0\.weight is sharded, and masks can only be taken away from whole weights"
+        ):
+            pruner.finish()
+        state = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True, cpu_offload=True))
+        if rank == 0:
+            last, finishing = make()
+            last.load_state_dict(state)
+            finishing.finish()
+            torch.testing.assert_close(last[0].weight, whole[0].weight)
+    for use_orig_params in (True, False):
+        model, pruner = make()
+        FullyShardedDataParallel(model, use_orig_params=use_orig_params, device_id=torch.device("cpu"))
+        with pytest.raises(ValueError, match=r"0\.weight must be whole to be pruned.*take .*fully_shard in place of"):
+            pruner.prune(0.5)
+    plain = torch.nn.Sequential(an.nn.Linear(8, 8, algebra=H))
+    fully_shard(plain)
+    with pytest.raises(ValueError, match=r"0\.weight is sharded already: make the Pruner before fully_shard"):
+        Pruner(plain, 0.5, layers="*")
+    assert "0.weight" in plain.state_dict()
+
+
 def all_claims(rank, folder):
     dist.init_process_group("gloo", init_method=f"file://{folder}/ranks", rank=rank, world_size=WORLD)
-    for claim in (ddp, whitening, batch_norm):
+    for claim in (ddp, whitening, batch_norm, pruned):
         claim(rank)
     dist.destroy_process_group()
 

@@ -1,15 +1,19 @@
 """Initialisers keep the variance of activations, whatever the algebra, and are the published ones over C and H."""
 
 import math
+import warnings
 
 import pytest
 import torch
 from torch import nn
+from torch.nn.utils import parametrizations, parametrize
 
 import algebranets as an
+import zoo
 from algebranets import CROSS, C, H, R, product
 from algebranets.algebra import CATALOGUE
 from algebranets.nn import init
+from algebranets.pruning import Pruner, weights
 from conftest import ALGEBRAS, CONSTRUCTED
 
 NAMES = ["xavier_uniform_", "xavier_normal_", "kaiming_uniform_", "kaiming_normal_"]
@@ -98,3 +102,109 @@ def test_polar_needs_a_unit_and_a_known_criterion():
         init.polar_(torch.empty(product.weight_shape(CROSS, 2, 2)), CROSS)
     with pytest.raises(ValueError, match="criterion must be 'xavier' or 'kaiming'; got 'lecun'"):
         init.polar_(torch.empty(product.weight_shape(H, 2, 2)), H, "lecun")
+
+
+# Weights that are computed from other parameters ----------------------------------------------------------------------
+
+
+def masked(layer, name="weight"):
+    """Half of the tuples are hidden."""
+    Pruner(layer, 0.5, layers=[weight for weight in weights(layer) if weight.name == name])
+    return layer
+
+
+WAYS = [parametrizations.weight_norm, parametrizations.spectral_norm, parametrizations.orthogonal, masked]
+LAYERS = [example for example in zoo.LAYERS if weights(example.make(H))]
+
+
+@pytest.mark.parametrize("algebra", ALGEBRAS, ids=str)
+def test_tuples_assigned_to_a_normalized_weight_are_read_back(algebra):
+    for layer in (
+        an.nn.Linear(3 * algebra.dim, 2 * algebra.dim, algebra=algebra),
+        an.nn.Conv2d(3 * algebra.dim, 2 * algebra.dim, 3, algebra=algebra),
+        an.nn.ConvTranspose1d(3 * algebra.dim, 2 * algebra.dim, 3, algebra=algebra),
+    ):
+        parametrizations.weight_norm(layer)
+        wanted = torch.randn(layer.weight_tuples.shape)
+        layer.weight_tuples = wanted
+        torch.testing.assert_close(layer.weight_tuples, wanted)
+        wanted.zero_()
+        assert (layer.weight_tuples != 0).any()  # the layer holds numbers of its own
+
+
+@pytest.mark.parametrize("algebra", ALGEBRAS, ids=str)
+def test_tuples_assigned_under_a_mask_reach_the_parameter_and_the_mask_stays(algebra):
+    layer = masked(an.nn.Linear(4 * algebra.dim, 4 * algebra.dim, algebra=algebra))
+    gone = (layer.weight_tuples == 0).all(0)
+    assert gone.sum() == 8
+    parameter, wanted = layer.parametrizations.weight.original, torch.randn(algebra.dim, 4, 4)
+    layer.weight_tuples = wanted
+    assert layer.parametrizations.weight.original is parameter  # which an optimizer knows
+    torch.testing.assert_close(product.weight_tuples(parameter, algebra), wanted)
+    torch.testing.assert_close(layer.weight_tuples, wanted * ~gone)
+
+
+def test_tuples_assigned_under_a_spectral_norm_are_normalized():
+    layer = parametrizations.spectral_norm(an.nn.Linear(16, 16, algebra=H), n_power_iterations=50).double()
+    wanted = torch.randn(4, 4, 4, dtype=torch.float64)
+    layer.weight_tuples = wanted
+    stored = product.weight_from_tuples(wanted, H)
+    torch.testing.assert_close(layer.weight, stored / torch.linalg.matrix_norm(stored, 2))
+
+
+def test_assigning_where_it_cannot_be_done_is_explained_and_changes_nothing():
+    class Squared(nn.Module):
+        def forward(self, weight):
+            return weight.square()
+
+    square, hooked, exponential = (an.nn.Linear(8, 8, algebra=H) for _ in range(3))
+    parametrize.register_parametrization(square, "weight", Squared())
+    parametrizations.orthogonal(exponential, orthogonal_map="matrix_exp", use_trivialization=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        nn.utils.weight_norm(hooked)
+    messages = {
+        square: "weight is parametrized by Squared, to which this value cannot be assigned: they must have a right_inv",
+        exponential: "weight is parametrized by _Orthogonal, to which this value cannot be assigned",
+        hooked: "weight must be a parameter to be assigned to, but a hook computes it in each forward",
+    }
+    for layer, message in messages.items():
+        before = layer.weight.detach().clone()
+        for change in (
+            lambda one: setattr(one, "weight_tuples", torch.ones(4, 2, 2)),
+            lambda one: one.reset_parameters(),
+        ):
+            with pytest.raises(ValueError, match=message):
+                change(layer)
+        assert torch.equal(layer.weight, before)
+
+
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
+@pytest.mark.parametrize("example", LAYERS, ids=lambda example: example.label)
+def test_parameters_are_reset_whatever_parametrizes_them(example, way):
+    """Each weight is drawn anew: none is left as it was, because what was written was a copy."""
+    layer = example.make(H)
+    for weight in weights(layer):
+        if way is not parametrizations.orthogonal or weight.stored.dim() == 2:
+            way(weight.layer, weight.name)
+    before = [weight.stored.detach().clone() for weight in weights(layer)]
+    for weight in weights(layer):
+        weight.layer.reset_parameters()
+    for weight, old in zip(weights(layer), before, strict=True):
+        same = weight.stored == old
+        assert same.float().mean() < 0.6, weight.path  # under a mask half of them are zero, then and now
+
+
+@pytest.mark.parametrize("name", [*NAMES, "polar_"])
+def test_initializing_a_computed_weight_is_refused(name):
+    """It is computed anew whenever one asks for it: what is written into it is lost."""
+    layer = parametrizations.weight_norm(an.nn.Linear(8, 8, algebra=H))
+    with pytest.raises(ValueError, match="weight must be a parameter or a plain tensor to be initialized"):
+        getattr(init, name)(layer.weight, H)
+    with init.new_value(layer, "weight") as weight:
+        getattr(init, name)(weight, H)
+    torch.testing.assert_close(layer.weight, weight)
+    part = nn.Parameter(torch.zeros(2, 8, 2))
+    getattr(init, name)(part[0], H)  # a part of a parameter is the parameter's own numbers
+    assert (part[0] != 0).all()
+    assert (part[1] == 0).all()

@@ -1,9 +1,15 @@
 """Pruning: schedules, criteria and masks computed by hand, what is spared, and runs that end sparse."""
 
+import copy
+import warnings
+
 import lightning.pytorch as pl
 import pytest
 import torch
+from lightning.pytorch.callbacks import Callback
 from safetensors.torch import load_file
+from torch.nn.utils import parametrizations, parametrize
+from torch.optim.swa_utils import AveragedModel
 
 import algebranets as an
 from algebranets import train
@@ -240,6 +246,196 @@ def test_a_pruner_of_a_saved_model_goes_on_where_it_was():
             part.load_state_dict(state)
         resumed = go_on(second, range(stop, 10))
         assert all(torch.equal(resumed[name], value) for name, value in whole.items())
+
+
+# Copies, and weights that something else computes ---------------------------------------------------------------------
+
+
+def three_layers():
+    torch.manual_seed(0)
+    return an.nn.Sequential(*(an.nn.Linear(16, 16, algebra=an.M2R) for _ in range(3)))
+
+
+def test_copies_outlive_the_end_of_pruning():
+    """torch lets deep copies share the class that computes a masked weight: what ends one must not end the others."""
+    model, x = three_layers(), torch.randn(4, 16)
+    pruner = Pruner(model, 0.75)
+    averaged, copies = AveragedModel(model), [copy.deepcopy(model), copy.deepcopy(copy.deepcopy(model))]
+    small, masked = an.sparse(model), model(x)
+    pruner.finish()
+    for made in (model, averaged, *copies, small, an.sparse(copies[0])):
+        torch.testing.assert_close(made(x), masked)
+    with pytest.raises(ValueError, match="the model must have the masks of a Pruner to be finished"):
+        pruner.finish()
+    pruner.finish(averaged.module)
+    assert sorted(averaged.module.state_dict()) == sorted(model.state_dict())
+    for made in (averaged, *copies):
+        torch.testing.assert_close(made(x), masked)
+
+
+def test_an_average_of_weights_follows_the_masks_and_ends_as_plain_weights():
+    model = three_layers()
+    pruner = Pruner(model, 0.75, steps=10, every=2)
+    averaged = AveragedModel(model, multi_avg_fn=torch.optim.swa_utils.get_ema_multi_avg_fn(0.5))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(10):
+        optimizer.zero_grad()
+        model(torch.randn(8, 16)).square().mean().backward()
+        optimizer.step()
+        pruner.step()
+        averaged.update_parameters(model)
+    pruner.finish()
+    pruner.finish(averaged.module)
+    for mine, other in zip(model, averaged.module, strict=True):
+        assert torch.equal(mine.weight == 0, other.weight == 0)
+        assert not torch.equal(mine.weight, other.weight)
+    assert [type(layer).__name__ for layer in an.sparse(averaged.module)] == ["SparseLinear", "SparseLinear", "Linear"]
+
+
+def test_a_copy_may_be_pruned_further_than_its_original():
+    """A mask for another weight of the same layer changes the layer's class, and no copy's."""
+    gru = an.nn.GRU(8, 8, algebra=an.H)
+    Pruner(gru, 0.5, layers="weight_ih_l0")
+    other = copy.deepcopy(gru)
+    pruner = Pruner(other, 0.5, layers="weight_hh_l0")
+    x = torch.randn(3, 2, 8)
+    before = gru(x)[0]
+    pruner.finish()
+    assert (other.weight_hh_l0 == 0).sum() == other.weight_hh_l0.numel() // 2
+    torch.testing.assert_close(gru(x)[0], before)
+    assert "weight_hh_l0" in dict(gru.named_parameters())
+
+
+NORMS = [parametrizations.weight_norm, parametrizations.spectral_norm, parametrizations.orthogonal]
+
+
+@pytest.mark.parametrize("regrow", [False, True])
+@pytest.mark.parametrize("norm", NORMS, ids=lambda norm: norm.__name__)
+def test_what_a_parametrization_computes_is_pruned_by_its_size(norm, regrow):
+    layer = norm(an.nn.Linear(32, 32, algebra=an.H, dtype=torch.float64)).eval()
+    before = layer.weight_tuples.detach().clone()
+    pruner = Pruner(layer, 0.75, layers="*", regrow=regrow)
+    gone, size = (layer.weight_tuples == 0).all(0), before.norm(dim=0)
+    assert (int(gone.sum()), pruner.sparsity) == (48, 0.75)
+    assert size[gone].max() <= size[~gone].min()
+    torch.testing.assert_close(layer.weight_tuples[:, ~gone], before[:, ~gone])
+    x = torch.randn(5, 32, dtype=torch.float64)
+    masked = layer(x)
+    pruner.finish()
+    assert not parametrize.is_parametrized(layer)
+    assert isinstance(layer.weight, torch.nn.Parameter)
+    torch.testing.assert_close(layer(x), masked)
+
+
+@pytest.mark.parametrize("norm", NORMS, ids=lambda norm: norm.__name__)
+def test_to_ask_for_the_sparsity_changes_nothing(norm):
+    """A spectral norm in training mode estimates anew whenever its weight is computed."""
+    layer = norm(an.nn.Linear(32, 32, algebra=an.H))
+    pruner = Pruner(layer, 0.75, layers="*")
+    before = {name: value.clone() for name, value in layer.state_dict().items()}
+    assert pruner.sparsity == 0.75
+    assert all(torch.equal(value, before[name]) for name, value in layer.state_dict().items())
+    assert layer.parametrizations.weight.training
+
+
+def test_a_parametrization_after_the_mask_is_pruned_and_finished_as_well():
+    layer = an.nn.Linear(32, 32, algebra=an.H)
+    pruner = Pruner(layer, 0.5, steps=100, layers="*")
+    parametrizations.spectral_norm(layer)
+    pruner.prune(0.5)
+    assert (layer.weight_tuples == 0).all(0).sum() == 32
+    pruner.finish()
+    assert (layer.weight_tuples == 0).all(0).sum() == 32
+
+
+@pytest.mark.parametrize("name", ["weight_ih_l0", "weight_hh_l1_reverse"])
+def test_normalized_weights_of_recurrent_layers_are_pruned(name):
+    gru = an.nn.GRU(8, 8, num_layers=2, bidirectional=True, algebra=an.H)
+    parametrizations.weight_norm(gru, name)
+    assert len(weights(gru)) == 8
+    pruner, x = Pruner(gru, 0.5, layers="*"), torch.randn(3, 2, 8)
+    masked = gru(x)[0]
+    assert pruner.sparsity == 0.5
+    pruner.finish()
+    assert (getattr(gru, name) == 0).float().mean() == 0.5
+    torch.testing.assert_close(gru(x)[0], masked)
+
+
+def test_normalized_projections_of_attention_are_pruned():
+    layer = an.nn.MultiheadAttention(8, 2, algebra=an.C)
+    parametrizations.weight_norm(layer, "in_proj_weight")
+    assert [weight.path for weight in weights(layer)] == ["in_proj_weight", "out_proj.weight"]
+    Pruner(layer, 0.5, layers="*").finish()
+    assert (layer.in_proj_weight == 0).float().mean() == 0.5
+
+
+def with_hook(layer, hook, name):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        return hook(layer, name)
+
+
+@pytest.mark.parametrize("hook", [torch.nn.utils.weight_norm, torch.nn.utils.spectral_norm], ids=lambda h: h.__name__)
+@pytest.mark.parametrize("name", ["weight_ih_l0", "weight_hh_l0"])
+def test_weights_that_a_hook_computes_are_refused_and_nothing_changes(name, hook):
+    model = an.nn.Sequential(an.nn.Linear(8, 8, algebra=an.H), an.nn.GRU(8, 8, algebra=an.H))
+    with_hook(model[1], hook, name)
+    before = sorted(model.state_dict())
+    with pytest.raises(ValueError, match=rf"1\.{name} must be a parameter to be pruned, but a hook computes it"):
+        Pruner(model, 0.5, layers="*")
+    assert sorted(model.state_dict()) == before
+    assert not any(parametrize.is_parametrized(module) for module in model.modules())
+
+
+def test_a_second_pruner_of_a_weight_and_a_weight_named_twice_are_refused():
+    model = three_layers()
+    twice = weights(model)[:1] * 2
+    with pytest.raises(ValueError, match="layers must hold each weight once"):
+        Pruner(model, 0.5, layers=twice)
+    assert not any(parametrize.is_parametrized(module) for module in model.modules())
+    first = Pruner(model, 0.5, layers="1.*")
+    with pytest.raises(ValueError, match=r"1\.weight has the mask of another Pruner: finish\(\) that one first"):
+        Pruner(model, 0.9, layers="*")
+    assert not parametrize.is_parametrized(model[0])
+    first.finish()
+    assert Pruner(model, 0.9, layers="*").sparsity == pytest.approx(0.9, abs=0.05)
+
+
+def test_masked_models_compile_whole():
+    model, x = three_layers(), torch.randn(4, 16)
+    Pruner(model, 0.75)
+    torch.testing.assert_close(torch.compile(model, backend="aot_eager", fullgraph=True)(x), model(x))
+
+
+@pytest.mark.parametrize("criterion", CRITERIA)
+@pytest.mark.parametrize("algebra", ["M2R", "M3R", "H"])
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_weights_that_are_not_finite_are_named_and_not_pruned(criterion, algebra, value):
+    """Eigenvalues of such weights ended the process."""
+    dim = an.algebra.get(algebra).dim
+    model = an.nn.Sequential(*(an.nn.Linear(2 * dim, 2 * dim, algebra=algebra) for _ in range(2)))
+    pruner = Pruner(model, 0.5, steps=10, every=1, criterion=criterion, layers="*")
+    model[1].parametrizations.weight.original.data[0, 0] = value
+    with pytest.raises(ValueError, match=r"1\.weight must be finite to be pruned; .* training has diverged"):
+        pruner.prune(0.5)
+    assert all(stage.kept.all() for stage in model.modules() if type(stage).__name__ == "Kept")
+    pruner.finish()
+    with pytest.raises(ValueError, match=r"1\.weight must be finite to be pruned"):
+        Pruner(model, 0.5, criterion=criterion, layers="*")
+    assert not any(parametrize.is_parametrized(module) for module in model.modules())
+
+
+def test_a_run_whose_weights_are_not_finite_says_that_it_has_diverged_before_it_prunes(tmp_path):
+    class Spoil(Callback):
+        def on_before_zero_grad(self, trainer, task, *_):
+            if trainer.global_step == 2:
+                task.model.stage1[0].conv1.parametrizations.weight.original.data.fill_(float("nan"))
+
+    experiment = small(
+        "pruned", **{"pruning.criterion": "largest-eigenvalue", "pruning.every": 1, "pruning.begin": 0.0}
+    )
+    with pytest.raises(ValueError, match=r"weights are no longer finite at step 3: training has diverged"):
+        train.run(experiment, tmp_path, Hardware(accelerator="cpu", log_steps=1000), [Spoil()])
 
 
 @pytest.mark.parametrize("name", ["resnet18", "mobilenet_v1", "cifar_resnet"])

@@ -5,12 +5,14 @@ import copy
 import pytest
 import torch
 from safetensors.torch import load_file, save_model
+from torch.nn.utils import parameters_to_vector, vector_to_parameters
 from typer.testing import CliRunner
 
 import algebranets as an
 from algebranets import nn, train
 from algebranets.cli import app
 from algebranets.product import linear, sparse, weight_from_tuples
+from algebranets.product.blocks.matrix import matrix as rho
 from algebranets.product.compressed import compress, expand
 from algebranets.product.kernels import sparse as fused
 from algebranets.pruning import Pruner
@@ -124,23 +126,116 @@ def test_tuples_are_picked_where_that_is_faster(rows, dtype, picks):
     assert fused._picks(x, starts, values) == picks
 
 
-@pytest.mark.parametrize("columns", [1, 1000], ids=["blocks", "numbers"])
+#: Torch has a product by sparse blocks on a CPU where it was built with MKL, which is not on ARM.
+needs_mkl = pytest.mark.skipif(not torch.backends.mkl.is_available(), reason="torch was built without MKL")
+FORMATS = [
+    pytest.param(sparse._through_numbers, id="numbers"),
+    pytest.param(sparse._through_blocks, id="blocks", marks=needs_mkl),
+]
+
+
+@pytest.mark.parametrize("way", FORMATS)
 @pytest.mark.parametrize("algebra", ALGEBRAS, ids=str)
-def test_torchs_formats_compute_the_reference_product(algebra, columns, monkeypatch):
-    monkeypatch.setattr(sparse, "MANY_COLUMNS", columns)
-    weight, x, bias = (t.cpu() for t in operands(algebra, (2, 3)))
-    w = compress(weight, algebra)
-    y = sparse._through_formats(x, w, bias)
-    torch.testing.assert_close(y, linear(x, weight, bias, algebra=algebra, lowering="reference"))
+def test_torchs_formats_compute_the_reference_product(algebra, way):
+    weight, x, _ = (t.cpu() for t in operands(algebra, (6,)))
+    y = way(x, compress(weight, algebra))
+    torch.testing.assert_close(y, linear(x, weight, algebra=algebra, lowering="reference"))
 
 
-def test_torchs_formats_follow_values_that_change():
+@pytest.mark.parametrize("rows", [1, 3, 70])
+@pytest.mark.parametrize("algebra", ALGEBRAS, ids=str)
+def test_a_cpu_computes_the_reference_product_at_every_number_of_rows(algebra, rows):
+    """Through numbers, through blocks or laid out, whichever this build of torch has: of the rest it must not ask."""
+    weight, x, bias = (t.cpu() for t in operands(algebra, (1, rows)))
+    y = sparse.linear(x, compress(weight, algebra), bias, "relu")
+    torch.testing.assert_close(y, linear(x, weight, bias, algebra=algebra, lowering="reference").relu())
+
+
+def test_blocks_are_asked_for_only_where_torch_multiplies_by_them():
+    weight, x, _ = (t.cpu() for t in operands(an.H, (2,)))
+    w = compress(weight, an.H)
+    try:
+        sparse._through_blocks(x, w)
+        multiplies = True
+    except RuntimeError:
+        multiplies = False
+    assert multiplies or not sparse._has_formats(x, w.values)
+
+
+@pytest.mark.parametrize("algebra", ALGEBRAS, ids=str)
+def test_the_matrix_of_blocks_is_rho_by_tuples(algebra):
+    """Which every torch can make and lay out, if not multiply by."""
+    weight, *_ = (t.cpu() for t in operands(algebra))
+    for block in algebra.blocks:
+        made = sparse._matrix_of_blocks(compress(weight, algebra), block).to_dense()
+        laid_out = rho(weight, algebra, block)  # (row of the block, output) by (column of the block, input)
+        cells = laid_out.reshape(block.size, 7, block.size, 37).permute(1, 0, 3, 2)
+        torch.testing.assert_close(made, cells.reshape(7 * block.size, 37 * block.size))
+
+
+@pytest.mark.parametrize("way", [*FORMATS, sparse.linear])
+def test_a_weight_without_any_tuples_gives_zeros(way):
+    w = compress(torch.zeros(8, 2), an.C)
+    assert torch.equal(way(torch.randn(3, 4), w), torch.zeros(3, 8))
+
+
+def write_data(layer):
+    layer.values.data.mul_(2)
+
+
+def write_vector(layer):
+    vector_to_parameters(-2 * parameters_to_vector(layer.parameters()), layer.parameters())
+
+
+def write_in_inference_mode(layer):
+    with torch.inference_mode():
+        layer.values.mul_(2)
+
+
+def load_others(layer):
+    other = nn.SparseLinear(compress(pruned_weight(an.M2R, 6, 6).cpu(), an.M2R), None)
+    layer.load_state_dict(other.state_dict())
+
+
+def assign_others(layer):
+    values = torch.ones(len(layer.values), 4)
+    layer.load_state_dict({**layer.state_dict(), "values": values}, assign=True)
+
+
+def replace_values(layer):
+    layer.values = torch.nn.Parameter(layer.values.flip(0), requires_grad=False)
+
+
+CHANGES = [
+    write_data, write_vector, write_in_inference_mode, load_others, assign_others, replace_values,
+    nn.Module.float, nn.Module.double, copy.deepcopy,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
+@pytest.mark.parametrize("way", FORMATS)
+def test_torchs_formats_follow_every_change_of_the_values(way, change):
+    """Twice each, before and after, with and without inference mode: nothing that was computed before may be kept."""
     layer = nn.SparseLinear(compress(pruned_weight(an.M2R, 6, 6).cpu(), an.M2R), None)
     x = torch.randn(2, 24, dtype=torch.float64)
-    with torch.no_grad():
-        before = layer(x)
-        layer.values *= 2
-        torch.testing.assert_close(layer(x), 2 * before)
+    way(x, layer.weight)
+    changed = change(layer)
+    layer = changed if isinstance(changed, nn.SparseLinear) else layer
+    rows = x.to(layer.values.dtype)
+    expected = linear(rows, expand(layer.weight), algebra=an.M2R, lowering="reference")
+    for mode in (torch.no_grad, torch.inference_mode):
+        with mode():
+            torch.testing.assert_close(way(rows, layer.weight), expected)
+            torch.testing.assert_close(layer(rows), expected)
+
+
+def test_a_layer_that_was_made_in_inference_mode_computes_there():
+    with torch.inference_mode():
+        weight, x, bias = (t.cpu() for t in operands(an.H))
+        layer = nn.SparseLinear(compress(weight, an.H), bias)
+        expected = linear(x, weight, bias, algebra=an.H, lowering="reference")
+        torch.testing.assert_close(layer(x), expected)
+        torch.testing.assert_close(sparse._through_numbers(x, layer.weight) + bias, expected)
 
 
 def test_gradients_of_the_input_are_those_of_the_dense_product():
@@ -264,6 +359,77 @@ def test_a_sparse_model_is_saved_and_loaded(tmp_path):
         ValueError, match=r"state must be that of a sparse Sequential like this one; it lacks \['0.bias'\]"
     ):
         an.sparse(sequential(), state={key: value for key, value in state.items() if key != "0.bias"})
+
+
+def first_to(number):
+    return lambda t: t.clone().index_fill_(0, torch.tensor([0]), number)
+
+
+#: Of a layer of 64 inputs and outputs over R: what is done to a part of its state, and the error's text.
+DAMAGES = {
+    "an index in foreign memory": ("indices", first_to(20000), r"indices must lie between 0 and 63.* to 20000"),
+    "a negative index": ("indices", first_to(-1), "indices must lie between 0 and 63, the last input; got .* from -1"),
+    "the last index and one more": ("indices", first_to(64), "indices must lie between 0 and 63, .* to 64"),
+    "an index twice": ("indices", lambda t: t[[0, 0, *range(2, len(t))]], "indices must increase"),
+    "indices in another order": ("indices", lambda t: t[[1, 0, *range(2, len(t))]], "indices must increase"),
+    "too few indices": ("indices", lambda t: t[1:], "values must hold the 1 components of a tuple for each of the"),
+    "longer indices": ("indices", lambda t: t.long(), "indices of a weight with 64 inputs must be torch.int16 numbers"),
+    "indices that are no list": ("indices", lambda t: t[None], "indices of a weight .* in one axis; got .* shape"),
+    "indices that are one number": ("indices", lambda t: t[0], "indices of a weight .* in one axis"),
+    "a late start": ("starts", first_to(1), r"starts must begin at 0, never decrease and end at \d+.*; got \[1, "),
+    "another end": ("starts", lambda t: t.clamp(max=int(t[-1]) - 1), "starts must begin at 0, never decrease and end"),
+    "starts that decrease": ("starts", lambda t: t[[0, 2, 1, *range(3, len(t))]], "starts must begin at 0, never decr"),
+    "starts that wrap around": ("starts", lambda t: t.index_fill(0, torch.tensor([1]), -(2**31)), "starts must begin"),
+    "too few starts": ("starts", lambda t: t[1:] - t[1], r"starts must have shape \(65,\); got \(64,\)"),
+    "starts with fractions": ("starts", lambda t: t.float(), "starts of a weight with 64 inputs must be torch.int32"),
+    "values of other tuples": ("values", lambda t: t.repeat(1, 2), "values must hold the 1 components of a tuple"),
+    "values that are whole numbers": ("values", lambda t: t.int(), "values must be floating-point numbers"),
+}
+
+
+@pytest.mark.parametrize(("part", "damage", "message"), DAMAGES.values(), ids=list(DAMAGES))
+def test_a_damaged_sparse_weight_is_refused_before_anything_is_changed(part, damage, message):
+    layer, other = (nn.SparseLinear(compress(pruned_weight(an.R, 64, 64).cpu(), an.R), None) for _ in range(2))
+    damaged = {**other.state_dict(), part: damage(other.state_dict()[part])}
+    before, x = {name: value.clone() for name, value in layer.state_dict().items()}, torch.randn(2, 64).double()
+    expected = layer(x)
+    with pytest.raises(ValueError, match=f"the sparse weight of this layer: {message}"):
+        layer.load_state_dict(damaged)
+    assert all(torch.equal(value, before[name]) for name, value in layer.state_dict().items())
+    torch.testing.assert_close(layer(x), expected)
+    with pytest.raises(ValueError, match=rf"the sparse weight 0: {message}"):
+        an.sparse(
+            nn.Sequential(nn.Linear(64, 64, bias=False, algebra=an.R)), state={f"0.{k}": v for k, v in damaged.items()}
+        )
+
+
+def test_a_part_of_a_sparse_weight_must_fit_the_rest():
+    layer, other = (nn.SparseLinear(compress(pruned_weight(an.C, 6, 6).cpu(), an.C), None) for _ in range(2))
+    with pytest.raises(ValueError, match="the sparse weight of this layer: values must hold"):
+        layer.load_state_dict({"values": torch.ones(len(layer.values) + 1, 2)}, strict=False)
+    layer.load_state_dict({"values": torch.ones(len(layer.values), 2)}, strict=False)
+    assert (layer.values == 1).all()
+    for assign in (False, True):
+        layer.load_state_dict(other.state_dict(), assign=assign)
+        x = torch.randn(3, 12, dtype=torch.float64)
+        assert torch.equal(layer(x), other(x))
+        assert torch.equal(layer.maps, other.maps)
+    empty = copy.deepcopy(layer).to("meta")
+    empty.load_state_dict(other.state_dict(), assign=True)
+    assert torch.equal(empty(x), other(x))
+    assert torch.equal(empty.maps, other.maps)
+
+
+def test_published_sparse_weights_with_a_foreign_index_are_refused(tmp_path):
+    options, file = {"hidden_size": 64, "num_readouts": 1}, tmp_path / "weights.safetensors"
+    model = an.models.create("gru_lm", algebra="R", **options)
+    Pruner(model, 0.9).finish()
+    small = an.sparse(model)
+    (layer,) = (module for module in small.modules() if isinstance(module, nn.SparseLinear))
+    layer.indices[0] = 20000
+    publish(small, "gru_lm", an.R, options, file)
+    with pytest.raises(ValueError, match=r"no file of algebranets' weights, or damaged.*between 0 and 63.*to 20000"):
+        train.load(file)
 
 
 def test_published_weights_may_be_sparse(tmp_path):

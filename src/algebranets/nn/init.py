@@ -6,13 +6,48 @@ Over R they are `torch.nn.init`'s; for every algebra they keep the variance of a
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.utils import parametrize
 
 from algebranets import product
 from algebranets.algebra import Algebra
+
+
+@contextmanager
+def new_value(module: nn.Module, name: str) -> Iterator[Tensor]:
+    """A tensor to write the new value of a module's parameter into: itself, or what is then assigned to it.
+
+    >>> from algebranets import H, nn
+    >>> layer = torch.nn.utils.parametrizations.weight_norm(nn.Linear(8, 12, algebra=H))
+    >>> with new_value(layer, "weight") as weight:  # layer.weight is computed anew whenever one asks for it
+    ...     _ = xavier_uniform_(weight, H)
+    """
+    if name in module._parameters:
+        yield getattr(module, name)
+    elif parametrize.is_parametrized(module, name):
+        fresh = torch.empty_like(getattr(module, name), requires_grad=False)
+        yield fresh
+        try:
+            setattr(module, name, fresh)
+        except (RuntimeError, NotImplementedError, ValueError) as error:
+            raise ValueError(
+                f"{name} is parametrized by {_parametrizations(module, name)}, to which this value cannot be assigned: "
+                f"they must have a right_inverse that takes it ({error})."
+            ) from None
+    else:
+        raise ValueError(
+            f"{name} must be a parameter to be assigned to, but a hook computes it in each forward, as "
+            "torch.nn.utils.weight_norm and spectral_norm have it: take those of torch.nn.utils.parametrizations."
+        )
+
+
+def _parametrizations(module: Any, name: str) -> str:
+    return ", ".join(type(stage).__name__ for stage in module.parametrizations[name])
 
 
 def fans(weight: Tensor, algebra: Algebra, stacks: int = 1) -> tuple[float, float]:
@@ -34,7 +69,7 @@ def xavier_uniform_(weight: Tensor, algebra: Algebra, gain: float = 1.0, stacks:
 
 def xavier_normal_(weight: Tensor, algebra: Algebra, gain: float = 1.0, stacks: int = 1) -> Tensor:
     """Glorot's normal initialisation, each component independently."""
-    return torch.nn.init.normal_(weight, std=gain * math.sqrt(2 / sum(fans(weight, algebra, stacks))))
+    return _normal(weight, gain * math.sqrt(2 / sum(fans(weight, algebra, stacks))))
 
 
 def kaiming_uniform_(weight: Tensor, algebra: Algebra, nonlinearity: Any = "relu", stacks: int = 1) -> Tensor:
@@ -44,7 +79,7 @@ def kaiming_uniform_(weight: Tensor, algebra: Algebra, nonlinearity: Any = "relu
 
 def kaiming_normal_(weight: Tensor, algebra: Algebra, nonlinearity: Any = "relu", stacks: int = 1) -> Tensor:
     """He's normal initialisation, each component independently."""
-    return torch.nn.init.normal_(weight, std=_he(weight, algebra, nonlinearity, stacks))
+    return _normal(weight, _he(weight, algebra, nonlinearity, stacks))
 
 
 def polar_(
@@ -61,6 +96,7 @@ def polar_(
     variances = {"xavier": 2 / (fan_in + fan_out), "kaiming": 2 / fan_in}
     if criterion not in variances:
         raise ValueError(f"criterion must be 'xavier' or 'kaiming'; got {criterion!r}.")
+    _check_writable(weight)
     with torch.no_grad():
         like = product.weight_tuples(weight, algebra, transposed, stacks)
         radius = torch.randn_like(like).norm(dim=0) * math.sqrt(variances[criterion])
@@ -78,5 +114,21 @@ def _he(weight: Tensor, algebra: Algebra, nonlinearity: Any, stacks: int) -> flo
     return torch.nn.init.calculate_gain(nonlinearity) / math.sqrt(fans(weight, algebra, stacks)[0])
 
 
+def _normal(weight: Tensor, std: float) -> Tensor:
+    _check_writable(weight)
+    return torch.nn.init.normal_(weight, std=std)
+
+
 def _uniform(weight: Tensor, std: float) -> Tensor:
+    _check_writable(weight)
     return torch.nn.init.uniform_(weight, -std * math.sqrt(3), std * math.sqrt(3))
+
+
+def _check_writable(weight: Tensor) -> None:
+    """What is written into the result of a computation is lost; parts of a parameter are none."""
+    whole = weight._base if weight._is_view() else weight
+    if whole is not None and whole.grad_fn is not None:
+        raise ValueError(
+            "weight must be a parameter or a plain tensor to be initialized; got the result of a computation, which a "
+            "parametrized layer's weight is: take `with init.new_value(layer, 'weight') as weight`."
+        )

@@ -25,18 +25,26 @@ class Weighted(nn.Module):
 
     def __init__(self, algebra: Algebra | str, lowering: product.Lowering) -> None:
         super().__init__()
+        product.check_lowering(lowering)
         self.algebra = algebras.get(algebra)
         self.lowering = lowering
 
     def reset_parameters(self) -> None:
         """Glorot for each component of the weight independently (the paper's choice), zero for the bias."""
-        init.xavier_uniform_(self.weight, self.algebra)
+        with init.new_value(self, "weight") as weight:
+            init.xavier_uniform_(weight, self.algebra)
         if self.bias is not None:
-            nn.init.zeros_(self.bias)
+            with init.new_value(self, "bias") as bias:
+                nn.init.zeros_(bias)
 
     @property
     def weight_tuples(self) -> Float[Tensor, "comp first second *kernel"]:
-        """The weight as (component in table order, out, in, ...), however it is stored; assign to it to change it."""
+        """The weight as (component in table order, out, in, ...), however it is stored; assign to it to change it.
+
+        A parametrized weight changes as by ``layer.weight = ...``: the parameter is set so that the weight is what was
+        assigned, as far as that can be. Under a `Pruner`'s mask or a spectral norm, the parameter gets what was
+        assigned, and the weight is that masked or normalized. Where torch cannot do it, it is a `ValueError`.
+        """
         return product.weight_tuples(self.weight, self.algebra, self.transposed)
 
     @weight_tuples.setter
@@ -44,8 +52,8 @@ class Weighted(nn.Module):
         expected = product.weight_tuples(self.weight, self.algebra, self.transposed).shape
         if value.shape != expected:
             raise ValueError(f"weight_tuples must have shape {tuple(expected)}; got {tuple(value.shape)}.")
-        with torch.no_grad():
-            self.weight.copy_(product.weight_from_tuples(value, self.algebra, self.transposed))
+        with torch.no_grad(), init.new_value(self, "weight") as weight:
+            weight.copy_(product.weight_from_tuples(value, self.algebra, self.transposed))
 
 
 class Linear(Weighted):

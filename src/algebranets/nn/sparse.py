@@ -78,14 +78,28 @@ class SparseLinear(nn.Module):
         )
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any) -> None:
-        """As many tuples as there are in ``state_dict``, whatever there were before."""
-        for name, own in (("indices", self.indices), ("values", self.values)):
-            if prefix + name in state_dict:
-                own.data = own.data.new_empty(state_dict[prefix + name].shape)
+        """As many tuples as there are in ``state_dict``, whatever there were before; checked before any is changed."""
+        names = ("starts", "indices", "values")
+        parts = {name: state_dict.get(prefix + name, getattr(self, name)) for name in names}
+        holds = any(prefix + name in state_dict for name in names)
+        made = None if not holds or any(part.is_meta for part in parts.values()) else self._assembled(prefix, **parts)
+        for own, part in ((self.indices, parts["indices"]), (self.values, parts["values"])):
+            if own.shape != part.shape:
+                own.data = own.data.new_empty(part.shape)
         super()._load_from_state_dict(state_dict, prefix, *args)
-        if not self.starts.is_meta:
-            w = assemble(self.starts, self.indices, self.values, self.weight.num_in, self.algebra)
-            self.maps, self.longest = w.maps, w.longest
+        if made is not None and not self.starts.is_meta:
+            self.maps, self.longest = made.maps.to(self.starts.device), made.longest
+
+    def _assembled(self, prefix: str, starts: Tensor, indices: Tensor, values: Tensor) -> TupleSparse:
+        """The weight of a state, whose indices nobody has checked."""
+        try:
+            if starts.shape != self.starts.shape:
+                raise ValueError(f"starts must have shape {tuple(self.starts.shape)}; got {tuple(starts.shape)}.")
+            if not values.is_floating_point():
+                raise ValueError(f"values must be floating-point numbers; got {values.dtype}.")
+            return assemble(starts, indices, values, self.weight.num_in, self.algebra)
+        except ValueError as error:
+            raise ValueError(f"the sparse weight {prefix.rstrip('.') or 'of this layer'}: {error}") from None
 
 
 class SparseConv(nn.Module):

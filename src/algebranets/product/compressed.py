@@ -61,19 +61,54 @@ def compress(weight: Tensor, algebra: Algebra) -> TupleSparse:
     out, inp = kept.nonzero(as_tuple=True)
     starts = torch.zeros(len(kept) + 1, dtype=torch.int32, device=weight.device)
     starts[1:] = kept.sum(1).cumsum(0)
-    small = kept.shape[1] <= torch.iinfo(torch.int16).max + 1
-    indices = inp.to(torch.int16 if small else torch.int32)
+    indices = inp.to(_index_dtype(kept.shape[1]))
     return assemble(starts, indices, tuples[:, out, inp].T.contiguous(), kept.shape[1], algebra)
 
 
 def assemble(starts: Tensor, indices: Tensor, values: Tensor, num_in: int, algebra: Algebra) -> TupleSparse:
-    """A weight with all that follows from ``starts`` and ``indices``."""
+    """A weight with all that follows from ``starts`` and ``indices``; `ValueError` if they are not as the module says.
+
+    Kernels read memory at these indices and check nothing, so every weight from outside must come through here.
+    """
+    _check(starts, indices, values, num_in, algebra)
     spans, inp = ceil(num_in / SPAN), indices.long()
     place = outputs(starts, len(inp)) * spans + inp // SPAN
     bits = place.new_zeros((len(starts) - 1) * spans).index_add_(0, place, torch.ones_like(inp) << inp % SPAN)
     counts = torch.zeros_like(bits).index_add_(0, place, torch.ones_like(inp))
     maps = bits | (counts.cumsum(0) - counts) << SPAN
     return TupleSparse(starts, indices, values, maps.view(-1, spans), num_in, int(starts.diff().max()), algebra)
+
+
+def _check(starts: Tensor, indices: Tensor, values: Tensor, num_in: int, algebra: Algebra) -> None:
+    for part, dtype, name in ((starts, torch.int32, "starts"), (indices, _index_dtype(num_in), "indices")):
+        if part.dim() != 1 or part.dtype != dtype:
+            raise ValueError(
+                f"{name} of a weight with {num_in} inputs must be {dtype} numbers in one axis; "
+                f"got {part.dtype} of shape {tuple(part.shape)}."
+            )
+    if values.shape != (len(indices), algebra.dim):
+        raise ValueError(
+            f"values must hold the {algebra.dim} components of a tuple for each of the {len(indices)} indices; "
+            f"got shape {tuple(values.shape)}."
+        )
+    if len(starts) < 2 or starts[0] != 0 or starts[-1] != len(indices) or (starts[1:] < starts[:-1]).any():
+        raise ValueError(
+            f"starts must begin at 0, never decrease and end at {len(indices)}, the number of indices; got "
+            f"{starts[:3].tolist()} ... {starts[-3:].tolist()}."
+        )
+    if len(indices) and not 0 <= int(indices.min()) <= int(indices.max()) < num_in:
+        raise ValueError(
+            f"indices must lie between 0 and {num_in - 1}, the last input; got numbers from {int(indices.min())} to "
+            f"{int(indices.max())}."
+        )
+    output = outputs(starts, len(indices))
+    if ((output[1:] == output[:-1]) & (indices[1:] <= indices[:-1])).any():
+        raise ValueError("indices must increase from tuple to tuple of each output; they do not.")
+
+
+def _index_dtype(num_in: int) -> torch.dtype:
+    """Two bytes where they suffice."""
+    return torch.int16 if num_in <= torch.iinfo(torch.int16).max + 1 else torch.int32
 
 
 def expand(w: TupleSparse) -> Tensor:

@@ -4,25 +4,24 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from functools import cache
 from math import prod
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.utils.weak import WeakIdKeyDictionary
 
-from algebranets.algebra import Block
+from algebranets.algebra import Algebra, Block
 from algebranets.product import blocks, kernels
 from algebranets.product.blocks.matrix import join, split
-from algebranets.product.compressed import TupleSparse, expand, outputs
+from algebranets.product.combine import Matrix, combine
+from algebranets.product.compressed import TupleSparse, expand
 from algebranets.product.kernels import sparse as fused
 from algebranets.product.kernels.linear import ACTIVATIONS
 
-#: Columns from which on torch's block format is faster than its plain one, in trials on two x86 cores.
-MANY_COLUMNS = 64
-
-#: Tensors of values, and at which version they are in torch's formats: by block of the algebra and kind of format.
-_FORMATS: WeakIdKeyDictionary = WeakIdKeyDictionary()
+#: Rows times copies of the algebra's block from which `_through_blocks` is faster than `_through_numbers`: in trials
+#: with 1 to 128 rows over C, H and M2(R) on two x86 cores they are level between 8 and 64 rows.
+MANY_COLUMNS = 32
 
 
 def linear(
@@ -36,19 +35,22 @@ def linear(
         )
     if fused.applies(x, w):
         return fused.linear(x, w, bias, activation)
-    way = _through_formats if _has_formats(x, w.values) else _laid_out
-    return ACTIVATIONS[activation](way(x, w, bias))
+    if not _has_formats(x, w.values):
+        return ACTIVATIONS[activation](blocks.linear(x, expand(w), bias, w.algebra))
+    rows = x.reshape(prod(x.shape[:-1]), x.shape[-1])
+    many = len(rows) * max(block.num_copies for block in w.algebra.blocks) >= MANY_COLUMNS
+    y = (_through_blocks if many else _through_numbers)(rows, w).reshape(*x.shape[:-1], -1)
+    return ACTIVATIONS[activation](y if bias is None else y + bias)
 
 
-def _laid_out(x: Tensor, w: TupleSparse, bias: Tensor | None) -> Tensor:
-    return blocks.linear(x, expand(w), bias, w.algebra)
-
-
-# torch's formats, on a CPU --------------------------------------------------------------------------------------------
+# torch's formats, on a CPU. Nothing is kept between calls: what is kept of values can be older than they are. ---------
 
 
 def _has_formats(x: Tensor, values: Tensor) -> bool:
-    """Whether torch multiplies by sparse matrices where ``x`` is: MKL does, without gradients."""
+    """Whether torch multiplies by sparse matrices fast where ``x`` is: MKL does, without gradients.
+
+    Without MKL torch has no product by blocks at all, and the one by numbers is no faster than a dense weight.
+    """
     return (
         not torch.compiler.is_compiling()
         and x.device.type == "cpu"
@@ -56,61 +58,53 @@ def _has_formats(x: Tensor, values: Tensor) -> bool:
         and x.dtype == values.dtype
         and x.dtype in (torch.float32, torch.float64)
         and not torch.is_autocast_enabled("cpu")
-        and not (torch.is_grad_enabled() and x.requires_grad)
+        and not (torch.is_grad_enabled() and (x.requires_grad or values.requires_grad))
         and not kernels.is_transformed()
         and x.numel() > 0
     )
 
 
-def _through_formats(x: Tensor, w: TupleSparse, bias: Tensor | None) -> Tensor:
-    """One product for each block of the algebra, rho(w) of every tuple a small matrix; copies are further columns."""
-    num_rows, parts = prod(x.shape[:-1]), []
-    for number, part in enumerate(split(x.reshape(num_rows, x.shape[-1]), w.algebra, 1)):
-        block = w.algebra.blocks[number]
+def _through_numbers(rows: Float[Tensor, "row inp"], w: TupleSparse) -> Float[Tensor, "row out"]:
+    """Through CSR, for few rows: the values as they are stored, times a small matrix for each input tuple.
+
+    w . x is linear in w as well: the matrix of w -> w . x is made of x, so that nothing has to be made of w.
+    """
+    dim, num_rows = w.algebra.dim, len(rows)
+    places = (w.indices.int()[:, None] * dim + torch.arange(dim, dtype=torch.int32)).flatten()
+    size = w.num_out, w.num_in * dim
+    matrix = in_format(torch.sparse_csr_tensor, w.starts * dim, places, w.values.detach().flatten(), size)
+    grid = rows.reshape(num_rows, dim, w.num_in).permute(2, 1, 0)[None, None]
+    maps = combine(grid, _right_multiplication(w.algebra), across=dim * dim)
+    y = matrix @ maps.reshape(w.num_in * dim, dim * num_rows)
+    return y.reshape(w.num_out, dim, num_rows).permute(2, 1, 0).reshape(num_rows, dim * w.num_out)
+
+
+@cache
+def _right_multiplication(algebra: Algebra) -> Matrix:
+    """The matrix of w -> w . x in x: for each component of w and each of the product, the coefficients of x's."""
+    coefficients = {(i, j, k): c for i, j, k, c in algebra.terms}
+    return tuple(
+        tuple(coefficients.get((i, j, k), 0) for j in algebra.order) for i in range(algebra.dim) for k in algebra.order
+    )
+
+
+def _through_blocks(rows: Float[Tensor, "row inp"], w: TupleSparse) -> Float[Tensor, "row out"]:
+    """Through BSR, for many rows: rho(w) of every tuple is a small matrix, and copies are further columns."""
+    num_rows, parts = len(rows), []
+    for block, part in zip(w.algebra.blocks, split(rows, w.algebra, 1), strict=True):
         columns = part.reshape(num_rows * block.num_copies, block.size, w.num_in).permute(2, 1, 0)
-        matrix = _format(w, number, columns.shape[2] >= MANY_COLUMNS)
-        y = matrix @ columns.reshape(w.num_in * block.size, -1)
+        y = _matrix_of_blocks(w, block) @ columns.reshape(w.num_in * block.size, -1)
         y = y.reshape(w.num_out, block.size, -1).permute(2, 1, 0)
         parts.append(y.reshape(num_rows, block.num_copies * block.size * w.num_out))
-    y = join(parts, 1).reshape(*x.shape[:-1], -1)
-    return y if bias is None else y + bias
+    return join(parts, 1)
 
 
-def _format(w: TupleSparse, block: int, blocked: bool) -> Tensor:
-    """Made when it is first asked for, and again when the values have changed."""
-    version, made = _FORMATS.get(w.values, (-1, {}))
-    if version != w.values._version:
-        made = {}
-        _FORMATS[w.values] = w.values._version, made
-    if (block, blocked) not in made:
-        made[block, blocked] = (_bsr if blocked else _csr)(w, w.algebra.blocks[block])
-    return made[block, blocked]
-
-
-def _bsr(w: TupleSparse, block: Block) -> Tensor:
-    """rho(w) as a matrix of blocks: a row for each output and row of its block, a column for each input's."""
-    return in_format(torch.sparse_bsr_tensor, w.starts, w.indices.int(), _cells(w, block), _size(w, block))
-
-
-def _csr(w: TupleSparse, block: Block) -> Tensor:
-    """The same, number by number."""
-    within = torch.arange(block.size)
-    rows = (outputs(w.starts, len(w.indices))[:, None] * block.size + within).flatten()  # those of each tuple's block
-    order = rows.argsort(stable=True)
-    columns = (w.indices[:, None, None].int() * block.size + within.int()).expand(-1, block.size, -1)
-    counts = w.starts.diff().repeat_interleave(block.size) * block.size
-    starts = torch.cat([counts.new_zeros(1), counts.cumsum(0)]).int()
-    values, places = (t.reshape(len(rows), block.size)[order].flatten() for t in (_cells(w, block), columns))
-    return in_format(torch.sparse_csr_tensor, starts, places, values, _size(w, block))
-
-
-def _cells(w: TupleSparse, block: Block) -> Float[Tensor, "tuple row column"]:
-    cells = torch.tensor(block.cells, dtype=w.values.dtype)
-    return (w.values.detach() @ cells.T).reshape(-1, block.size, block.size)
-
-
-def _size(w: TupleSparse, block: Block) -> tuple[int, int]:
-    return w.num_out * block.size, w.num_in * block.size
+def _matrix_of_blocks(w: TupleSparse, block: Block) -> Tensor:
+    """rho(w) in BSR: a row for each output and row of its block, a column for each input and column of its block."""
+    k, num_tuples = block.size, len(w.indices)
+    cells = combine(w.values.detach().reshape(1, 1, num_tuples, w.algebra.dim, 1), block.cells, across=k * k)
+    parts = w.starts, w.indices.int(), cells.reshape(num_tuples, k, k)
+    return in_format(torch.sparse_bsr_tensor, *parts, (w.num_out * k, w.num_in * k))
 
 
 def in_format(

@@ -87,10 +87,8 @@ def _of_layer(path: str, layer: nn.Module) -> Iterator[Weight]:
         yield weight("weight", transposed=layer.transposed)
     elif isinstance(layer, _RECURRENT):
         gates = MODES[layer.mode].num_gates
-        for name, parameter in layer.named_parameters(recurse=False):
-            if parameter.dim() > 1:
-                yield weight(name, stacks=1 if name.startswith("weight_hr") else gates)
+        for name in layer.weight_names:
+            yield weight(name, stacks=1 if name.startswith("weight_hr") else gates)
     elif isinstance(layer, ann.MultiheadAttention):
-        for name, _ in layer.named_parameters(recurse=False):
-            if name.endswith("proj_weight"):
-                yield weight(name, stacks=3 if name == "in_proj_weight" else 1)
+        for name in layer.weight_names:
+            yield weight(name, stacks=3 if name == "in_proj_weight" else 1)
