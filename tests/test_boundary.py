@@ -1,12 +1,14 @@
 """Lift, TupleNorm, gates and dropout: where tuples begin, end, and are treated as one thing."""
 
+import math
+
 import pytest
 import torch
 from torch import nn
 
 import algebranets as an
 from algebranets import CROSS, DUAL, M2C, M2R, M3R, M4R, C, H, R
-from algebranets.algebra import CATALOGUE, cayley_dickson
+from algebranets.algebra import CATALOGUE, cayley_dickson, diagonal
 from algebranets.nn.activation import determinant
 from conftest import ALGEBRAS
 
@@ -65,6 +67,68 @@ def test_tuple_norm_does_not_overflow_in_half_precision():
     assert an.nn.TupleNorm(algebra=H)(x.bfloat16()).dtype == torch.bfloat16
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16], ids=str)
+def test_tuple_norm_is_right_for_numbers_of_every_size(dtype):
+    """From the least to the greatest, each tuple (3, 4) times a power of two, beside a zero tuple."""
+    norm = an.nn.TupleNorm(algebra=C)
+    sizes = 2.0 ** torch.arange(-1074, 1020, dtype=torch.float64)
+    x = torch.stack([3 * sizes, 0 * sizes, 4 * sizes, 0 * sizes], 1).to(dtype)
+    expected = torch.tensor([math.hypot(row[0], row[2]) for row in x.tolist()], dtype=torch.float64).to(dtype)
+    x.requires_grad_()
+    y = norm(x)
+    assert torch.equal(y[:, 1], torch.zeros_like(expected))
+    torch.testing.assert_close(y[:, 0], expected, rtol=2 * torch.finfo(dtype).eps, atol=0)
+    (grad,) = torch.autograd.grad(y.sum(), x)
+    precise = (x[:, 0] > 100 * torch.finfo(dtype).tiny) & torch.isfinite(expected)
+    assert precise.sum() > 20
+    torch.testing.assert_close(grad[precise], grad.new_tensor([0.6, 0, 0.8, 0]).expand(int(precise.sum()), -1))
+    assert (grad[:, 1::2] == 0).all()
+
+
+def test_tuple_norm_of_ordinary_numbers_is_the_root_of_their_squares_to_the_last_bit():
+    x = torch.randn(1000, 8) * 10.0 ** torch.randint(-10, 10, (1000, 1))
+    assert torch.equal(an.nn.TupleNorm(algebra=H)(x), an.tuples(x, H).square().sum(1).sqrt())
+
+
+def test_tuple_norm_passes_infinity_and_nan_on():
+    y = an.nn.TupleNorm(algebra=C)(torch.tensor([math.inf, math.nan, 1.0, -math.inf, 2.0, 1.0]))
+    torch.testing.assert_close(y, torch.tensor([math.inf, math.nan, math.sqrt(2)]), equal_nan=True)
+
+
+@pytest.mark.parametrize("size", [1.0, 1e-200, 1e200])
+def test_tuple_norm_has_second_derivatives_at_every_size(size):
+    """Of degree -1: at a tuple that is larger by a factor they are smaller by it."""
+
+    def second(x):
+        x.requires_grad_()
+        (grad,) = torch.autograd.grad(an.nn.TupleNorm(algebra=H)(x)[:, 0].sum(), x, create_graph=True)
+        return torch.autograd.grad((grad * weights).sum(), x)[0]
+
+    x, weights = torch.randn(3, 8, dtype=torch.float64), torch.randn(3, 8, dtype=torch.float64)
+    assert torch.autograd.gradgradcheck(an.nn.TupleNorm(algebra=H), x.clone().requires_grad_())
+    torch.testing.assert_close(second(size * x) * size, second(x.clone()))
+
+
+def test_tuple_norm_is_the_same_compiled_exported_and_under_torch_func():
+    torch._dynamo.reset()
+    norm = an.nn.TupleNorm(algebra=C)
+    x = torch.tensor([[3e-23, 0, 4e-23, 0], [3e19, 0, 4e19, 1.0], [3, 0, 4, 1e-42]])
+    expected = torch.tensor([[5e-23, 0], [5e19, 1], [5, 1e-42]])
+    compiled = torch.compile(norm, fullgraph=True, backend="aot_eager")
+    exported = torch.export.export(norm, (x,)).module()
+    for run in (norm, compiled, exported, torch.func.vmap(norm)):
+        torch.testing.assert_close(run(x), expected, rtol=1e-6, atol=0)
+    x.requires_grad_()
+    torch.testing.assert_close(*(torch.autograd.grad(run(x).sum(), x) for run in (norm, compiled)))
+    tangent = torch.tensor([[1.0, 0, 2, 0]]).expand(3, -1)
+    torch.testing.assert_close(
+        torch.func.jvp(norm, (x.detach(),), (tangent,))[1][:, 0],
+        torch.full((3,), (3 * 1 + 4 * 2) / 5),
+        rtol=1e-6,
+        atol=0,
+    )
+
+
 @over_catalogue
 def test_a_heaviside_gate_passes_or_drops_whole_tuples(algebra):
     x = torch.randn(2, 5 * algebra.dim, 3, requires_grad=True)
@@ -84,6 +148,51 @@ def test_a_gate_takes_any_g_and_f():
     assert torch.autograd.gradcheck(gate, x)
     determined = an.nn.TupleGate("determinant", torch.tanh, algebra=C)
     assert torch.autograd.gradcheck(determined, x)
+
+
+@pytest.mark.parametrize("algebra", [C, H, M2R, M4R, M2C, cayley_dickson(4), diagonal(3)], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
+def test_a_determinant_gate_passes_the_same_tuples_at_every_scale(algebra, dtype):
+    """Powers of large and of small components are infinite or zero, and differences of infinities nothing at all."""
+    gate = an.nn.TupleGate("determinant", algebra=algebra)
+    x = (torch.randn(20, 5 * algebra.dim) * 16).ceil().add(0.5).to(dtype) / 16  # no zeros; exact at every scale below
+    passed = gate(x) != 0
+    assert passed.any()
+    exact = determinant(an.tuples(x.double(), algebra).movedim(1, 0), algebra) > 0
+    assert torch.equal(an.tuples(passed, algebra), exact.unsqueeze(1).expand(-1, algebra.dim, -1))
+    for power in (-10, 10) if dtype == torch.float16 else (-110, -60, 60, 110):
+        assert torch.equal(gate(x * 2.0**power).ne(0), passed)
+
+
+def test_determinants_in_half_precision_do_not_overflow_on_the_way():
+    t = torch.full((4, 1), 300.0, dtype=torch.float16)
+    t[0] = 301  # 301 * 300 - 300 * 300: both products are beyond the greatest number
+    assert determinant(t, M2R).item() == 300
+
+
+AXES = {
+    "tuples": lambda a, dim: lambda x: an.tuples(x, a, dim),
+    "from_tuples": lambda a, dim: lambda x: an.from_tuples(x, a, dim),
+    "TupleNorm": lambda a, dim: an.nn.TupleNorm(dim, algebra=a),
+    "TupleGate": lambda a, dim: an.nn.TupleGate(dim=dim, algebra=a),
+    "TupleDropout": lambda a, dim: an.nn.TupleDropout(dim=dim, algebra=a),
+}
+
+
+@pytest.mark.parametrize("algebra", [R, H], ids=str)
+@pytest.mark.parametrize("make", AXES.values(), ids=AXES)
+def test_an_axis_that_is_not_there_is_torchs_index_error(make, algebra):
+    for shape, dim in (((4, 4), 2), ((4, 4), -3), ((4, 4), 100), ((4,), 1), ((4,), -2), ((), 1)):
+        x = torch.randn(shape)
+        with pytest.raises(IndexError) as theirs:
+            x.softmax(dim)
+        with pytest.raises(IndexError) as ours:
+            make(algebra, dim)(x)
+        if shape:
+            assert str(ours.value) == str(theirs.value)
+    for dim in (0, -1):
+        with pytest.raises(IndexError, match="tensor has no dimensions"):
+            make(algebra, dim)(torch.randn(()))
 
 
 def test_the_determinant_is_the_matrix_determinant_and_the_norm_form():

@@ -11,6 +11,7 @@ import algebranets as an
 from algebranets import M2R, H, R
 from algebranets.algebra import CATALOGUE
 from algebranets.models import bits_per_character, generate, sample
+from algebranets.models.language import _draw
 from algebranets.nn.relative import RelativeAttention, sinusoids
 from test_models import small
 
@@ -278,6 +279,23 @@ def test_temperature_is_that_of_the_softmax(model):
     assert (counts - expected).abs().max() < 5 * (expected.max() / 2000).sqrt()
 
 
+@pytest.mark.parametrize("temperature", [5e-324, 1e-310, 1e-40, 1e-30])
+@pytest.mark.parametrize("options", [{}, {"top_k": 5}, {"top_p": 0.9}, {"top_p": 5e-324}], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
+def test_the_lowest_temperatures_take_the_likeliest_token(temperature, options, dtype):
+    logits = torch.randn(50, 256).to(dtype) * torch.logspace(-3, 4, 50)[:, None].to(dtype)
+    logits[:, 7] = logits.abs().amax(1) * 1.1  # one is the greatest
+    drawn = _draw(logits, **{"temperature": temperature, "top_k": None, "top_p": None, **options}, generator=None)
+    assert torch.equal(drawn, torch.full((50,), 7))
+
+
+@pytest.mark.parametrize("temperature", [1e30, 1e300])
+def test_the_highest_temperatures_draw_evenly(temperature):
+    logits = torch.randn(256).expand(20000, -1)
+    counts = _draw(logits, temperature, None, None, torch.Generator().manual_seed(0)).bincount(minlength=256)
+    assert (counts / 20000 - 1 / 256).abs().max() < 5 * (1 / 256 / 20000) ** 0.5
+
+
 def test_text_streams_as_it_is_made(model):
     calls = []
     model.register_forward_hook(lambda *_: calls.append(1))
@@ -323,9 +341,19 @@ def test_sampling_leaves_the_model_as_it_was(model):
     ("options", "message"),
     [
         ({"temperature": -1.0}, "temperature must be a number from 0 on; got -1.0"),
+        ({"temperature": -1e-300}, "temperature must be a number from 0 on; got -1e-300"),
+        ({"temperature": math.nan}, "temperature must be a number from 0 on; got nan"),
+        ({"temperature": math.inf}, "temperature must be a number from 0 on; got inf"),
+        ({"temperature": "cold"}, "temperature must be a number from 0 on; got 'cold'"),
         ({"top_k": 0}, "top_k must be at least 1; got 0"),
+        ({"top_k": 2.5}, "top_k must be a whole number; got 2.5"),
         ({"top_p": 1.5}, "top_p must lie between 0 and 1; got 1.5"),
+        ({"top_p": 0.0}, "top_p must be above 0, or no candidate is left; got 0"),
+        ({"top_p": math.nan}, "top_p must lie between 0 and 1; got nan"),
         ({"num_tokens": 0}, "num_tokens must be at least 1; got 0"),
+        ({"num_tokens": 1.5}, "num_tokens must be a whole number; got 1.5"),
+        ({"seed": 2**64}, "seed must be a number of 64 bits"),
+        ({"seed": 0.5}, "seed must be a whole number; got 0.5"),
         ({"prompt": ""}, "the prompt must hold at least one token"),
     ],
 )

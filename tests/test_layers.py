@@ -1,19 +1,25 @@
 """What holds of every layer: over R it is torch's, and torch's own machinery works on it over any algebra."""
 
 import copy
+import inspect
 import io
+import math
 import re
+import warnings
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import nn
 
 import algebranets as an
 import zoo
 from algebranets import M2C, M2R, C, H, R, product
-from algebranets.algebra import CATALOGUE
+from algebranets.algebra import CATALOGUE, direct_sum
 from algebranets.nn import __all__ as our_names
 from conftest import ALGEBRAS
+from fuzz import fuzzed
 
 over_layers = pytest.mark.parametrize("example", zoo.LAYERS, ids=lambda e: e.label)
 over_twins = pytest.mark.parametrize("example", zoo.TWINS, ids=lambda e: e.label)
@@ -34,15 +40,28 @@ def test_the_zoo_has_every_layer():
         "SparseConv",
         "SparseLinear",
     }
+    assert SOUND.keys() == {*our_names} - {"init", "SparseConv", "SparseLinear"}
 
 
 @over_twins
 def test_over_r_a_layer_is_torchs_weight_for_weight(example):
+    assert_torchs(example, example.feed(R, torch.float64))
+
+
+@pytest.mark.parametrize("example", [e for e in zoo.TWINS if e.batch_axis is not None], ids=lambda e: e.label)
+@pytest.mark.parametrize("lowering", ["auto", "bilinear", "reference"])
+def test_over_r_a_layer_does_with_an_empty_batch_what_torchs_does(example, lowering):
+    inputs = example.rebatch(example.feed(R, torch.float64), lambda x, axis: x.narrow(axis, 0, 0))
+    assert_torchs(example, inputs, lowering=lowering)
+
+
+def assert_torchs(example, inputs, **options):
+    """Outputs and all gradients."""
     theirs = example.make_real(dtype=torch.float64)
-    ours = example.make(R, dtype=torch.float64)
+    ours = example.make(R, dtype=torch.float64, **options)
     ours.load_state_dict(theirs.state_dict())
     theirs.load_state_dict(ours.state_dict())
-    inputs = [x.requires_grad_() for x in example.feed(R, torch.float64)]
+    inputs = [x.requires_grad_() for x in inputs]
     results = []
     for layer in (ours, theirs):
         y = layer(*inputs)
@@ -56,15 +75,65 @@ def test_over_r_a_layer_is_torchs_weight_for_weight(example):
         torch.testing.assert_close(grad, results[1][1][name], msg=lambda m, name=name: f"{name}: {m}")
 
 
-@pytest.mark.parametrize("size", [(13, 11), (14, 12)])
-def test_a_transposed_convolution_fills_up_to_the_output_size_as_torchs_does(size):
-    theirs = nn.ConvTranspose2d(3, 2, 3, stride=2)
-    ours = an.nn.ConvTranspose2d(3, 2, 3, stride=2, algebra=R)
+@pytest.mark.parametrize("example", [e for e in zoo.LAYERS if e.batch_axis is not None], ids=lambda e: e.label)
+@pytest.mark.parametrize("algebra", [C, M2R, direct_sum(C, M2R)], ids=str)
+def test_an_empty_batch_goes_through_every_layer(example, algebra):
+    layer, inputs = example.make(algebra), example.feed(algebra)
+
+    def shapes(change):
+        given = [x.requires_grad_() for x in example.rebatch(inputs, change)]
+        results = zoo.outputs(layer(*given))
+        loss = sum((y**2).sum() for y in results)
+        grads = torch.autograd.grad(loss, [*given, *layer.parameters()], allow_unused=True)
+        assert all(grad is None or torch.isfinite(grad).all() for grad in grads)
+        return [y.shape for y in results]
+
+    once, twice = (shapes(lambda x, axis, n=n: torch.cat([x] * n, axis)) for n in (1, 2))
+    expected = [[a if a == b else 0 for a, b in zip(*sizes, strict=True)] for sizes in zip(once, twice, strict=True)]
+    assert [list(shape) for shape in shapes(lambda x, axis: x.narrow(axis, 0, 0))] == expected
+
+
+@pytest.mark.parametrize(
+    "example",
+    [e for e in zoo.LAYERS if e.batch_axis is not None and e.name != "TupleDropout"],  # which draws anew each time
+    ids=lambda e: e.label,
+)
+@over_two
+@pytest.mark.filterwarnings("ignore")  # torch's: jit is deprecated, sizes that are checked are constants of the trace
+def test_a_trace_serves_batches_of_other_sizes(example, algebra):
+    layer, inputs = example.make(algebra), example.feed(algebra)
+    traced = torch.jit.trace(copy.deepcopy(layer), tuple(inputs))
+    more = example.rebatch(inputs, lambda x, axis: torch.cat([x, 2 * x, x + 1], axis))
+    assert_same(traced(*more), layer(*more))
+
+
+@pytest.mark.parametrize("num_axes", [1, 2, 3])
+@pytest.mark.parametrize(
+    "options", [{}, {"stride": 2}, {"stride": 3, "padding": 1}, {"stride": 2, "dilation": 3}], ids=str
+)
+@pytest.mark.parametrize("batched", [True, False])
+def test_an_output_size_of_a_transposed_convolution_means_what_it_does_to_torch(num_axes, options, batched):
+    """Sizes that fit and sizes that do not, of spatial axes and of more or fewer."""
+    name = f"ConvTranspose{num_axes}d"
+    theirs = getattr(nn, name)(3, 2, 3, **options)
+    ours = getattr(an.nn, name)(3, 2, 3, **options, algebra=R)
     ours.load_state_dict(theirs.state_dict())
-    x = torch.randn(1, 3, 6, 5)
-    torch.testing.assert_close(ours(x, output_size=size), theirs(x, output_size=size))
-    over_h = an.nn.ConvTranspose2d(12, 8, 3, stride=2, algebra=H)
-    assert over_h(torch.randn(1, 12, 6, 5), output_size=size).shape == (1, 8, *size)
+    over_h = getattr(an.nn, name)(12, 8, 3, **options, algebra=H)
+    x = torch.randn(*[1] * batched, 3, *(4, 5, 3)[:num_axes])
+    many = torch.cat([x] * 4, -num_axes - 1)
+    least = theirs(x).shape[-num_axes:]
+    for more in range(-1, 4):
+        size = [n + more for n in least]
+        for wanted in (size, [2, *size], [1, 2, *size], [9, 9, *size], [1, 1, 2, *size], size[1:], []):
+            try:
+                expected = theirs(x, output_size=wanted)
+            except ValueError:
+                for layer, given in ((ours, x), (over_h, many)):
+                    with pytest.raises(ValueError, match="output_size must"):
+                        layer(given, output_size=wanted)
+            else:
+                torch.testing.assert_close(ours(x, output_size=wanted), expected)
+                assert over_h(many, output_size=wanted).shape[-num_axes:] == expected.shape[-num_axes:]
 
 
 def test_over_r_embedding_is_torchs():
@@ -369,7 +438,7 @@ def test_names_that_need_no_algebra_are_torchs():
         (lambda: an.nn.TupleGate(f="step", algebra=H), "f must be 'heaviside' or an activation"),
         (lambda: an.nn.TupleDropout(1.5, algebra=H), "p must lie between 0 and 1"),
         (lambda: an.nn.Whitening2d(6, algebra=H), "num_features is 6"),
-        (lambda: an.nn.Whitening2d(8, eps=0, algebra=H), "eps must be positive"),
+        (lambda: an.nn.Whitening2d(8, eps=0, algebra=H), "eps must be a positive number; got 0"),
         (lambda: an.nn.Whitening2d(8, algebra=H)(torch.randn(2, 8)), "must have 4 axes with 8 channels"),
     ],
 )  # fmt: skip
@@ -378,3 +447,118 @@ def test_bad_arguments_say_what_must_hold(make, message):
         ValueError, match=message if message.startswith(("a ", "must")) or ".*" in message else re.escape(message)
     ):
         make()
+
+
+#: What each layer can be made with, over H.
+SOUND = {
+    name: options
+    for names, options in (
+        ("Linear", {"in_features": 8, "out_features": 4}),
+        ("Conv1d Conv2d Conv3d", {"in_channels": 8, "out_channels": 4, "kernel_size": 3}),
+        (
+            "ConvTranspose1d ConvTranspose2d ConvTranspose3d",
+            {"in_channels": 8, "out_channels": 4, "kernel_size": 3, "stride": 2},
+        ),
+        ("Embedding", {"num_embeddings": 3, "embedding_dim": 8}),
+        ("RNN GRU LSTM RNNCell GRUCell LSTMCell", {"input_size": 8, "hidden_size": 12}),
+        ("MultiheadAttention RelativeAttention", {"embed_dim": 16, "num_heads": 2}),
+        ("TransformerEncoderLayer TransformerDecoderLayer", {"d_model": 8, "nhead": 2}),
+        ("Lift Lift1d Lift2d Lift3d", {"channels": 3, "num_layers": 2}),
+        ("TupleNorm TupleGate TupleDropout", {}),
+        ("TupleLayerNorm Whitening1d Whitening2d Whitening3d", {"num_features": 8}),
+    )
+    for name in names.split()
+}
+NO_NUMBER = (True, "1", math.nan, [1])
+NO_SIZE = (0, -4, 8.0, 1e300, None, *NO_NUMBER)
+NO_SHARE = (-0.1, 1.1, math.inf, None, *NO_NUMBER)
+#: What arguments of these names must not be, in any layer.
+UNSOUND = [
+    (("in_features", "out_features", "in_channels", "out_channels", "embedding_dim", "input_size", "hidden_size"), NO_SIZE),
+    (("embed_dim", "d_model", "dim_feedforward", "num_features", "channels"), NO_SIZE),
+    (("num_heads", "nhead", "num_layers"), NO_SIZE),
+    (("kernel_size", "stride", "dilation"), (0, -1, 1.5, None, True, "3", math.nan, (), (3, 3, 3, 3), (1.5,) * 4)),
+    (("padding", "output_padding"), (-1, 0.5, None, True, "much", (), (0, 0, 0, 0))),
+    (("output_padding",), (2, 5)),
+    (("groups",), (0, -1, 3, 1.0, None, *NO_NUMBER)),
+    (("hidden_channels",), (0, -1, 8.0, *NO_NUMBER)),
+    (("kdim", "vdim"), (0, -4, 8.0, 6, *NO_NUMBER)),
+    (("proj_size",), (-4, 12, 16, 2, 4.0, *NO_NUMBER)),
+    (("dropout", "p"), NO_SHARE),
+    (("momentum",), (-0.1, 1.1, *NO_NUMBER)),
+    (("eps", "layer_norm_eps"), (-1e-5, math.inf, None, *NO_NUMBER)),
+    (("num_embeddings",), (-1, 3.0, None, *NO_NUMBER)),
+    (("padding_idx",), (3, -4, 0.0, *NO_NUMBER)),
+    (("max_norm",), (-1.0, *NO_NUMBER)),
+    (("dim",), (0.5, None, *NO_NUMBER)),
+    (("lowering",), ("nonsense", None, 5, ["auto"])),
+    (("algebra",), (5, None, "nonsense")),
+]  # fmt: skip
+
+
+def takes(name, argument):
+    return argument in {p for c in getattr(an.nn, name).__mro__[:-1] for p in inspect.signature(c.__init__).parameters}
+
+
+@pytest.mark.parametrize("name", SOUND)
+def test_no_layer_is_made_with_unsound_numbers(name):
+    make = getattr(an.nn, name)
+    make(**SOUND[name], algebra=H)
+    tried = set()
+    for arguments, values in UNSOUND:
+        for argument in arguments:
+            if not takes(name, argument) or (argument == "proj_size" and name != "LSTM"):
+                continue
+            tried.add(argument)
+            for value in values:
+                with pytest.raises(ValueError, match=argument.replace("_", ".")):
+                    make(**{**SOUND[name], "algebra": H, argument: value})
+    assert tried >= SOUND[name].keys()
+
+
+def numbers(*others, least=-1, most=4):
+    """A number, or one for each of two axes, or something else."""
+    number = st.integers(least, most)
+    return number | st.tuples(number, number) | st.sampled_from(others or (1,))
+
+
+CONVOLUTIONS = {
+    "stride": numbers(),
+    "padding": numbers("same", "valid"),
+    "dilation": numbers(),
+    "groups": st.integers(-1, 4),
+    "output_padding": numbers(),
+    "padding_mode": st.sampled_from(["zeros", "reflect", "replicate", "circular"]),
+}
+
+
+def has_less(value, least):
+    return value not in ("same", "valid") and min(value if isinstance(value, tuple) else (value,)) < least
+
+
+@fuzzed(0.15)
+@given(st.booleans(), st.fixed_dictionaries({"kernel_size": numbers()}, optional=CONVOLUTIONS))
+def test_over_r_convolutions_of_any_numbers_are_torchs_or_explained(transposed, options):
+    name = "ConvTranspose2d" if transposed else "Conv2d"
+    options = {k: v for k, v in options.items() if transposed or k != "output_padding"}
+    x = torch.randn(1, 4, 5, 6)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of weights without numbers
+        try:
+            theirs = getattr(nn, name)(4, 4, **options)
+            expected = theirs(x)
+        except Exception:
+            expected = None
+    try:
+        ours = getattr(an.nn, name)(4, 4, **options, algebra=R)
+    except ValueError:
+        # Of some unsound numbers torch makes something: of dilation 0, of negative padding that is no zeros.
+        least = {"kernel_size": 1, "stride": 1, "dilation": 1, "padding": 0}
+        assert expected is None or any(has_less(options.get(k, 1), n) for k, n in least.items())
+        return
+    if expected is None:  # numbers that are sound, for an image of another size
+        with pytest.raises(RuntimeError):
+            ours(x)
+    else:
+        ours.load_state_dict(theirs.state_dict())
+        torch.testing.assert_close(ours(x), expected)

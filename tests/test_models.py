@@ -265,13 +265,42 @@ def test_images_of_other_channels():
         ("resnet50", {"algebra": R, "widht": 2}, "no option 'widht'. Did you mean 'width'"),
         ("resnet50", {"algebra": R, "width": 0}, "width must be a positive number; got 0"),
         ("resnet50", {"algebra": R, "width": "wide"}, "width must be float; got 'wide'"),
+        ("resnet50", {"algebra": R, "width": True}, "width must be float; got True"),
+        ("resnet50", {"algebra": R, "width": -1.0}, "width must be a positive number; got -1.0"),
+        ("resnet50", {"algebra": R, "width": math.nan}, "width must be a positive number; got nan"),
+        ("resnet50", {"algebra": R, "width": math.inf}, "width must be a positive number; got inf"),
+        ("resnet50", {"algebra": R, "num_classes": 0}, "num_classes must be at least 1; got 0"),
+        ("resnet18", {"algebra": R, "num_classes": True}, "num_classes must be int; got True"),
+        ("resnet18", {"algebra": R, "in_channels": -3}, "in_channels must be at least 1; got -3"),
+        ("resnet18", {"algebra": R, "lowering": "nonsense"}, "lowering must be one of auto, blocks"),
+        ("resnet18", {"algebra": 5}, "unknown algebra '5'"),
+        ("mobilenet_v1", {"algebra": R, "lift": "ones"}, "lift must be one of learned, zeros, copy"),
+        ("mobilenet_v1", {"algebra": R, "init": "he"}, "init must be one of glorot, polar"),
         ("resnet50", {"algebra": R, "norm": "layer"}, "norm must be one of batch, whitening"),
         ("mobilenet_v1", {"algebra": R, "activation": "gelu"}, "activation must be one of relu, swish"),
         ("cifar_resnet", {"algebra": R, "num_blocks": 0}, "num_blocks must be at least 1"),
+        ("cifar_resnet", {"algebra": R, "num_blocks": -1}, "num_blocks must be at least 1"),
         ("cifar_resnet", {"algebra": "Q"}, "unknown algebra 'Q'"),
         ("transformer_xl", {"algebra": "M3R", "ff_size": 1539}, "multiple of 36; the nearest that works is 504"),
         ("transformer_xl", {"algebra": "M3R"}, "ff_size is 1536, .* such as 1530 or 1539"),
         ("transformer_xl", {"algebra": R, "window": 0}, "window must be at least 1"),
+        (
+            "transformer_xl",
+            {"algebra": R, "window": 10**19},
+            "a window of shape .* more numbers than torch can address",
+        ),
+        ("transformer_xl", {"algebra": R, "num_layers": 0}, "num_layers must be at least 1"),
+        ("transformer_xl", {"algebra": R, "num_heads": 0}, "num_heads must be at least 1"),
+        ("transformer_xl", {"algebra": R, "d_model": -4}, "d_model=-4 does not give num_heads=4"),
+        ("transformer_xl", {"algebra": R, "ff_size": 0}, "ff_size is 0"),
+        ("transformer_xl", {"algebra": R, "vocab_size": 0}, "vocab_size must be at least 1"),
+        ("transformer_xl", {"algebra": R, "dropout": math.nan}, "dropout must lie between 0 and 1; got nan"),
+        ("transformer_xl", {"algebra": R, "dropout": -0.1}, "dropout must lie between 0 and 1; got -0.1"),
+        ("transformer_xl", {"algebra": R, "norm_first": 1}, "norm_first must be bool; got 1"),
+        ("transformer_xl", {"algebra": R, "attention_kernel": "flash"}, "kernel must be one of auto, sdpa, triton"),
+        ("gru_lm", {"algebra": R, "num_readouts": -1}, "num_readouts must be at least 0; got -1"),
+        ("gru_lm", {"algebra": R, "vocab_size": -1}, "vocab_size must be at least 1; got -1"),
+        ("gru_lm", {"algebra": R, "hidden_size": 0}, "hidden_size is 0"),
         ("gru_lm", {"algebra": "M3R"}, "hidden_size is 2048, .* such as 2043 or 2052"),
         ("gru_lm", {"algebra": "H", "width": 1.0}, "no option 'width'"),
     ],
@@ -281,7 +310,34 @@ def test_mistakes_are_explained(name, options, message):
         an.models.create(name, **options)
 
 
+@pytest.mark.parametrize("name", ["resnet18", "resnet50", "mobilenet_v1", "cifar_resnet"])
+@pytest.mark.parametrize("algebra", [R, H, M2R], ids=str)
+def test_widths_beyond_what_torch_can_address_are_explained(name, algebra):
+    """What torch can address runs on the meta device, which takes no memory."""
+    with torch.device("meta"):
+        model = an.models.create(name, algebra=algebra, width=1e5)
+        assert model(*model.example_inputs()).shape == (1, model.fc.out_features // algebra.dim)
+        for width in (1e8, 1e300, 1e308):
+            with pytest.raises(ValueError, match="more numbers than torch can address"):
+                an.models.create(name, algebra=algebra, width=width)
+
+
+def test_sizes_of_language_models_beyond_what_torch_can_address_are_explained():
+    for name, option in (("gru_lm", "hidden_size"), ("transformer_xl", "d_model"), ("transformer_xl", "vocab_size")):
+        with torch.device("meta"), pytest.raises(ValueError, match="more numbers than torch can address"):
+            an.models.create(name, algebra=M2R, **{option: 2**52})
+
+
+def test_a_language_model_may_have_no_readouts():
+    model, tokens = small("gru_lm", M2R, num_readouts=0)
+    assert logits_of(model(tokens)).shape == (3, 5, 7)
+
+
 def test_images_that_do_not_fit_are_explained():
     model, _ = small("resnet18", M2R)
     with pytest.raises(ValueError, match=r"must be \(batch, 3, height, width\); got shape \(2, 1, 8, 8\)"):
         model(torch.randn(2, 1, 8, 8))
+    with pytest.raises(ValueError, match="image_size must be at least 1; got 0"):
+        model.example_inputs(image_size=0)
+    with pytest.raises(ValueError, match=r"an image of shape .* holds more numbers than torch can address"):
+        model.example_inputs(image_size=2**31)

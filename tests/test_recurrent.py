@@ -61,6 +61,92 @@ def test_over_r_lstm_projections_are_torchs():
         torch.testing.assert_close(a, b)
 
 
+# Empty batches: test_layers.py has those of every layer ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("lowering", ["auto", "reference"])
+@over_names
+def test_over_r_a_packed_sequence_of_no_examples_gives_what_torchs_gives(name, lowering):
+    theirs = getattr(nn, name)(3, 4, 2, bidirectional=True)
+    ours = getattr(an.nn, name)(3, 4, 2, bidirectional=True, algebra=R, lowering=lowering)
+    empty = PackedSequence(torch.randn(0, 3), torch.tensor([0]))
+    for a, b in zip(flat(ours(empty)), flat(theirs(empty)), strict=True):
+        torch.testing.assert_close(a, b)
+
+
+@pytest.mark.parametrize("lowering", ["auto", "bilinear", "reference"])
+@over_some
+def test_projections_of_an_empty_batch_are_empty(algebra, lowering):
+    options = {"bidirectional": True, "proj_size": 2 * algebra.dim, "algebra": algebra, "lowering": lowering}
+    layer = an.nn.LSTM(2 * algebra.dim, 3 * algebra.dim, 2, **options)
+    x, h, c = (torch.randn(n, 0, m * algebra.dim, requires_grad=True) for n, m in ((5, 2), (4, 2), (4, 3)))
+    y, final = layer(x, (h, c))
+    assert [t.shape for t in (y, *final)] == [(5, 0, 4 * algebra.dim), h.shape, c.shape]
+    grads = torch.autograd.grad(sum(t.sum() for t in (y, *final)), [x, h, c, *layer.parameters()])
+    assert not any(grad.any() for grad in grads)
+
+
+@over_names
+@pytest.mark.parametrize("algebra", [M2R, H], ids=str)
+def test_an_empty_batch_goes_through_a_compiled_layer(name, algebra):
+    torch._dynamo.reset()
+    layer = getattr(an.nn, name)(8, 12, algebra=algebra)
+    compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
+    assert_compiled_is_eager(compiled, layer, torch.randn(5, 0, 8))
+
+
+@over_names
+@pytest.mark.parametrize("lowering", ["auto", "reference"])
+def test_a_sequence_without_steps_is_explained(name, lowering):
+    layer = getattr(an.nn, name)(8, 12, batch_first=True, lowering=lowering, algebra=M2R)
+    for x in (torch.randn(2, 0, 8), torch.randn(0, 8)):
+        with pytest.raises(ValueError, match="a sequence must have at least one step"):
+            layer(x)
+
+
+# torch.jit.trace ------------------------------------------------------------------------------------------------------
+
+
+class Padded(nn.Module):
+    """Packs, runs and unpacks."""
+
+    def __init__(self, layer):
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x, lengths):
+        y, state = self.layer(pack_padded_sequence(x, lengths, enforce_sorted=False))
+        return pad_packed_sequence(y)[0], state
+
+
+@over_names
+@over_some
+@pytest.mark.filterwarnings("ignore")  # torch's: jit is deprecated, sizes that are checked are constants of the trace
+@pytest.mark.parametrize("recorded", [True, False])
+def test_a_trace_serves_sequences_of_other_lengths(name, algebra, recorded):
+    layer = getattr(an.nn, name)(2 * algebra.dim, 3 * algebra.dim, 2, bidirectional=True, algebra=algebra, dtype=F64)
+    with torch.set_grad_enabled(recorded):
+        traced = torch.jit.trace(layer, torch.randn(5, 2, 2 * algebra.dim, dtype=F64))
+    for shape in ((5, 2), (1, 1), (8, 3), (4, 0)):
+        x = torch.randn(*shape, 2 * algebra.dim, dtype=F64)
+        results = [flat(run(x)) for run in (traced, layer)]
+        torch.testing.assert_close(*results)
+        grads = [torch.autograd.grad(sum(y.square().sum() for y in ys), layer.parameters()) for ys in results]
+        torch.testing.assert_close(*grads)
+
+
+@over_names
+@pytest.mark.parametrize("algebra", [M2R, H], ids=str)
+@pytest.mark.filterwarnings("ignore")
+def test_a_trace_serves_packed_sequences_of_other_batches(name, algebra):
+    layer = Padded(getattr(an.nn, name)(8, 12, bidirectional=True, algebra=algebra))
+    traced = torch.jit.trace(layer, (torch.randn(5, 3, 8), torch.tensor([3, 5, 2])))
+    for lengths in ([5, 4, 2], [5, 7, 2, 1]):
+        x = torch.randn(max(lengths), len(lengths), 8)
+        for a, b in zip(*(flat(run(x, torch.tensor(lengths))) for run in (traced, layer)), strict=True):
+            torch.testing.assert_close(a, b)
+
+
 @over_names
 @pytest.mark.parametrize("recurrent_bias", [True, False])
 @pytest.mark.parametrize("algebra", ALGEBRAS, ids=str)

@@ -69,6 +69,28 @@ def test_running_statistics_serve_in_eval_mode():
     assert torch.equal(layer.running_covariance, torch.eye(4).double().expand(2, -1, -1))
 
 
+@pytest.mark.parametrize("momentum", [0.1, None])
+@pytest.mark.parametrize("shape", [(0, 12, 3, 2), (2, 12, 0, 2)], ids=str)
+def test_an_empty_batch_leaves_the_running_statistics_as_torchs_batch_norm_does(momentum, shape):
+    theirs = nn.BatchNorm2d(12, momentum=momentum)
+    for layer in (an.nn.Whitening2d(12, momentum=momentum, algebra=a) for a in (R, H)):
+        for x in (1 + 3 * torch.randn(8, 12, 3, 2), torch.randn(shape)):
+            before = [buffer.clone() for buffer in layer.buffers()]
+            assert layer(x).shape == theirs(x).shape
+        for buffer, value in zip(list(layer.buffers())[:2], before[:2], strict=True):
+            assert torch.equal(buffer, value)
+        assert layer.num_batches_tracked == theirs.num_batches_tracked
+        theirs.reset_running_stats()
+
+
+def test_a_batch_of_one_tuple_moves_the_running_mean_alone():
+    """It has no unbiased covariance. torch's batch norm does not take it."""
+    layer = an.nn.Whitening1d(8, momentum=0.5, algebra=H)
+    layer(torch.ones(1, 8))
+    assert torch.equal(layer.running_mean, torch.full((8,), 0.5))
+    assert torch.equal(layer.running_covariance, torch.eye(4).expand(2, -1, -1))
+
+
 def test_affine_maps_each_tuple_by_its_matrix():
     layer = an.nn.Whitening1d(4, eps=1e-12, algebra=C, dtype=torch.float64)
     matrix = torch.randn_like(layer.weight)

@@ -1,5 +1,6 @@
 """One example of every layer: how to make it over an algebra, and what to feed it."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,6 +44,20 @@ class Example:
             for shape in self.inputs
         ]
 
+    @property
+    def batch_axis(self) -> int | None:
+        """The axis of the inputs that counts examples; None where there is one example, without an axis for it."""
+        if self.name in SEQUENCES:
+            return None if len(self.inputs[0]) == 2 else 0 if self.options.get("batch_first") else 1
+        return None if self.name == "Conv2d" and len(self.inputs[0]) == 3 else 0
+
+    def rebatch(self, inputs: list[Tensor], change: Callable[[Tensor, int], Tensor]) -> list[Tensor]:
+        """The inputs, each that has a batch changed by ``change(input, axis)``."""
+        axis = self.batch_axis
+        assert axis is not None
+        num_batched = 1 if self.name == "RelativeAttention" else len(inputs)
+        return [change(x, axis) if n < num_batched else x for n, x in enumerate(inputs)]
+
 
 def outputs(result: Any) -> list[Tensor]:
     """All tensors in a layer's result."""
@@ -58,6 +73,7 @@ def conv(name, options, inputs=((2, "4", 7, 6),), rest=(3,), sizes=(4, 6)):
 
 
 SEQUENCE = ((5, 2, "3"),)
+SEQUENCES = ("RNN", "LSTM", "GRU", "MultiheadAttention", "TransformerEncoderLayer", "TransformerDecoderLayer")
 FEED_FORWARD = {"nhead": 2, "dim_feedforward": 6, "dropout": 0.0}
 #: Layers with a torch.nn counterpart of the same name, arguments and parameters.
 TWINS = [

@@ -66,6 +66,8 @@ def create(name: str, **options: Any) -> nn.Module:
             hint = f" Did you mean {near[0]!r}?" if near else ""
             raise ValueError(f"{name} has no option {option!r}.{hint} It takes {', '.join(known)}.")
         annotation = str(known[option].annotation)
-        if annotation in _TYPES and not isinstance(options[option], _TYPES[annotation]):
+        value = options[option]
+        is_of_type = isinstance(value, _TYPES.get(annotation, object))
+        if not is_of_type or (isinstance(value, bool) and annotation in ("int", "float")):
             raise ValueError(f"{name}'s {option} must be {annotation}; got {options[option]!r}.")
     return MODELS[name](**options)

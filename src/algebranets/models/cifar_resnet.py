@@ -13,6 +13,7 @@ from algebranets import algebra as algebras
 from algebranets import product
 from algebranets.algebra import Algebra
 from algebranets.models.kit import ImageNetwork, Kit
+from algebranets.product import checks
 
 
 class _Block(nn.Module):
@@ -76,8 +77,7 @@ class CifarResNet(ImageNetwork):
         init: str = "glorot",
         lowering: product.Lowering = "auto",
     ) -> None:
-        if num_blocks < 1:
-            raise ValueError(f"num_blocks must be at least 1; got {num_blocks}.")
+        checks.whole("num_blocks", num_blocks, least=1)
         kit = Kit(algebras.get(algebra), width, activation, norm, lift, init, lowering)
         super().__init__(kit, in_channels, num_layers=2, kernel_size=3)
         channels = kit.channels(32)

@@ -15,6 +15,7 @@ from algebranets import algebra as algebras
 from algebranets import product
 from algebranets.algebra import Algebra
 from algebranets.nn import GRU, Embedding, Linear, TupleLayerNorm, TupleNorm
+from algebranets.product import checks
 
 
 class Readout(nn.Module):
@@ -56,6 +57,8 @@ class GRULanguageModel(nn.Module):
         lowering: product.Lowering = "auto",
     ) -> None:
         super().__init__()
+        checks.whole("num_readouts", num_readouts, least=0)
+        checks.whole("vocab_size", vocab_size, least=1)
         self.algebra, self.hidden_size, self.vocab_size = algebras.get(algebra), hidden_size, vocab_size
         product.whole_tuples(hidden_size, self.algebra, "hidden_size")
         self.embedding = Embedding(vocab_size, hidden_size, algebra=self.algebra)

@@ -21,6 +21,7 @@ from algebranets import product
 from algebranets.algebra import Algebra
 from algebranets.nn import Conv2d, Lift2d, Linear, TupleGate, TupleNorm, Whitening2d, init
 from algebranets.nn.boundary import MODES
+from algebranets.product import checks
 
 #: By name, from the algebra: component-wise ones, and the paper's ablation, gates that act on whole tuples (B.1).
 ACTIVATIONS: dict[str, Callable[[Algebra], nn.Module]] = {
@@ -48,8 +49,7 @@ class Kit:
     lowering: product.Lowering = "auto"
 
     def __post_init__(self) -> None:
-        if not 0 < self.width < math.inf:
-            raise ValueError(f"width must be a positive number; got {self.width}.")
+        checks.positive("width", self.width)
         for name, value, choices in (
             ("activation", self.activation, ACTIVATIONS),
             ("norm", self.norm_name, NORMS),
@@ -61,7 +61,8 @@ class Kit:
 
     def channels(self, channels: int) -> int:
         """The real channels that stand for ``channels`` of the real network: whole tuples, by the width rule."""
-        num_tuples = math.floor(self.width * channels / self.algebra.dim + 0.5)
+        # Layers refuse sizes that torch cannot address; a float beyond them may be infinite, which has no floor.
+        num_tuples = math.floor(min(self.width * channels / self.algebra.dim + 0.5, checks.MOST_NUMBERS))
         if not num_tuples:
             raise ValueError(
                 f"width={self.width} leaves no whole {self.algebra.name} tuple ({self.algebra.dim} numbers) of "
@@ -89,6 +90,7 @@ class Kit:
 
     def head(self, features: int, num_classes: int) -> Linear:
         """One tuple for each class; `TupleNorm` makes the logits of it."""
+        checks.whole("num_classes", num_classes, least=1)
         layer = Linear(features, num_classes * self.algebra.dim, algebra=self.algebra, lowering=self.lowering)
         return self._initialised(layer)
 
@@ -107,7 +109,7 @@ class ImageNetwork(nn.Module, ABC):
 
     def __init__(self, kit: Kit, in_channels: int, **lift: int) -> None:
         super().__init__()
-        self.algebra, self.in_channels = kit.algebra, in_channels
+        self.algebra, self.in_channels = kit.algebra, checks.whole("in_channels", in_channels, least=1)
         self.lift = kit.lift(in_channels, **lift)
         self.logits = TupleNorm(algebra=kit.algebra)
 
@@ -124,5 +126,6 @@ class ImageNetwork(nn.Module, ABC):
 
     def example_inputs(self, image_size: int | None = None) -> tuple[Tensor]:
         """One image, as `account` wants it."""
-        size = image_size or self.image_size
+        size = self.image_size if image_size is None else checks.whole("image_size", image_size, least=1)
+        checks.size("an image", (1, self.in_channels, size, size))
         return (torch.zeros(1, self.in_channels, size, size, device=next(self.parameters()).device),)

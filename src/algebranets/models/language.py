@@ -19,6 +19,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from algebranets.nn.mode import evaluating
+from algebranets.product import checks
 
 
 def generate(
@@ -68,7 +69,7 @@ def sample(
     ``temperature`` 0 takes the likeliest; ``top_k`` keeps that many candidates; ``top_p`` keeps the likeliest ones that
     together have that probability. The same ``seed`` draws the same tokens.
     """
-    _check_sampling(num_tokens, temperature, top_k, top_p)
+    _check_sampling(num_tokens, temperature, top_k, top_p, seed)
     _check_tokens(tokens, int(model.vocab_size))  # type: ignore[arg-type]
     device = next(model.parameters()).device
     generator = torch.Generator(device)
@@ -148,7 +149,7 @@ def bits_per_character(model: nn.Module, text: Int[Tensor, " time"], segment: in
 
     ``options`` go to the model, such as ``window=4608`` for a Transformer-XL.
     """
-    if text.dim() != 1 or len(text) < 2 or segment < 1:
+    if text.dim() != 1 or len(text) < 2 or checks.whole("segment", segment) < 1:
         raise ValueError(
             "text must be one row of at least two tokens and segment at least 1; "
             f"got shape {tuple(text.shape)} and segment={segment}."
@@ -172,13 +173,16 @@ def _draw(
 ) -> Int[Tensor, " batch"]:
     if temperature == 0:
         return likeliest(logits)
-    logits, order = (logits.float() / temperature).sort(dim=-1, descending=True)
+    logits, order = (logits.float() if logits.dtype.itemsize < 4 else logits).sort(dim=-1, descending=True)
+    least = torch.finfo(logits.dtype).tiny  # the inverse, by which a GPU multiplies, is not infinite
+    # The largest logit becomes 0, so that a low temperature keeps it and turns all others into -inf.
+    logits = (logits - logits[:, :1]) / max(temperature, least)
     if top_k is not None:
         logits[:, top_k:] = -math.inf
     probabilities = logits.softmax(-1)
     if top_p is not None:
         before = probabilities.cumsum(-1) - probabilities
-        probabilities = probabilities.masked_fill(before >= top_p, 0)
+        probabilities = probabilities.masked_fill(before >= max(top_p, least), 0)
     # What torch.multinomial does, less a check that the GPU would be waited for: of clocks with these rates, the one
     # that strikes first.
     clocks = torch.empty_like(probabilities).exponential_(generator=generator)
@@ -195,12 +199,14 @@ def _check_tokens(tokens: Tensor, vocab_size: int) -> None:
         )
 
 
-def _check_sampling(num_tokens: int, temperature: float, top_k: int | None, top_p: float | None) -> None:
-    if num_tokens < 1:
-        raise ValueError(f"num_tokens must be at least 1; got {num_tokens}.")
-    if not 0 <= temperature < math.inf:
-        raise ValueError(f"temperature must be a number from 0 on; got {temperature}.")
-    if top_k is not None and top_k < 1:
-        raise ValueError(f"top_k must be at least 1; got {top_k}. None keeps every candidate.")
-    if top_p is not None and not 0 < top_p <= 1:
-        raise ValueError(f"top_p must lie between 0 and 1; got {top_p}. None keeps every candidate.")
+def _check_sampling(
+    num_tokens: int, temperature: float, top_k: int | None, top_p: float | None, seed: int | None
+) -> None:
+    checks.whole("num_tokens", num_tokens, least=1)
+    checks.positive("temperature", temperature, or_zero=True)
+    if top_k is not None:
+        checks.whole("top_k", top_k, least=1)
+    if top_p is not None and not checks.share("top_p", top_p):
+        raise ValueError("top_p must be above 0, or no candidate is left; got 0. None keeps every candidate.")
+    if seed is not None and not -(2**63) <= checks.whole("seed", seed) < 2**64:
+        raise ValueError(f"seed must be a number of 64 bits; got {seed}.")

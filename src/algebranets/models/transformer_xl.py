@@ -23,6 +23,7 @@ from algebranets.nn import Embedding, Linear, RelativeAttention
 from algebranets.nn.attention import tuples_per_head
 from algebranets.nn.decoding import AddNorm
 from algebranets.nn.relative import KeyValueCache, sinusoids
+from algebranets.product import checks
 
 #: For each layer the inputs of the last positions, or a cache of the keys and values made of them.
 Memory = Sequence[Tensor] | Sequence[KeyValueCache]
@@ -124,7 +125,12 @@ class TransformerXL(nn.Module):
     ) -> None:
         super().__init__()
         self.algebra = algebras.get(algebra)
-        _check_sizes(num_layers, d_model, num_heads, ff_size, window, self.algebra)
+        for name, size in (("num_layers", num_layers), ("window", window), ("vocab_size", vocab_size)):
+            checks.whole(name, size, least=1)
+        checks.share("dropout", dropout)
+        product.whole_tuples(ff_size, self.algebra, "ff_size")
+        tuples_per_head(d_model, num_heads, self.algebra, "d_model")
+        checks.size("a window", (window, d_model))
         self.d_model, self.num_heads, self.ff_size, self.window = d_model, num_heads, ff_size, window
         self.vocab_size = vocab_size
         self.embedding = Embedding(vocab_size, d_model, algebra=self.algebra)
@@ -177,9 +183,7 @@ class TransformerXL(nn.Module):
         return caches
 
     def _checked_window(self, window: int | None) -> int:
-        if window is not None and window < 1:
-            raise ValueError(f"window must be at least 1; got {window}. None is the model's own, {self.window}.")
-        return window or self.window
+        return self.window if window is None else checks.whole("window", window, least=1)
 
     def _positions(self, window: int) -> Float[Tensor, "dist embed"]:
         """Of all distances in a window. What training never saw is as far as the farthest it saw."""
@@ -206,11 +210,3 @@ class TransformerXL(nn.Module):
         window = memory[0].window
         layer = per_weight * weights + 3 * self.d_model * window + self.num_heads * window
         return tokens.numel() * (len(self.layers) * layer + 2 * self.embedding.weight.numel())
-
-
-def _check_sizes(num_layers: int, d_model: int, num_heads: int, ff_size: int, window: int, algebra: Algebra) -> None:
-    for name, value in (("num_layers", num_layers), ("window", window)):
-        if value < 1:
-            raise ValueError(f"{name} must be at least 1; got {value}.")
-    product.whole_tuples(ff_size, algebra, "ff_size")
-    tuples_per_head(d_model, num_heads, algebra, "d_model")

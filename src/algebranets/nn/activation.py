@@ -11,6 +11,8 @@ from torch import Tensor, nn
 from algebranets import algebra as algebras
 from algebranets import product
 from algebranets.algebra import Algebra, Block
+from algebranets.nn.boundary import scaled
+from algebranets.product import checks
 
 
 class TupleGate(nn.Module):
@@ -35,15 +37,17 @@ class TupleGate(nn.Module):
     ) -> None:
         super().__init__()
         self.algebra = algebras.get(algebra)
-        self.g, self.f, self.dim = g, f, dim
+        self.g, self.f, self.dim = g, f, checks.whole("dim", dim)
         if isinstance(g, str) and g not in _REDUCTIONS:
             raise ValueError(f"g must be 'mean', 'determinant' or a function; got {g!r}.")
         if isinstance(f, str) and f != "heaviside":
             raise ValueError(f"f must be 'heaviside' or an activation such as torch.sigmoid; got {f!r}.")
 
     def forward(self, x: Tensor) -> Tensor:
-        dim = self.dim % x.dim()
+        dim = product.tuple_axis(x, self.algebra, self.dim)
         t = product.tuples(x, self.algebra, dim).movedim(dim, 0)
+        if self.f == "heaviside" and self.g == "determinant":  # the sign does not depend on the scale
+            t, _ = scaled(t, 0, degree=sum(block.size for block in self.algebra.blocks))
         value = self.g(t) if callable(self.g) else _REDUCTIONS[self.g](t, self.algebra)
         gate = self.f(value) if callable(self.f) else (value > 0).to(x.dtype)
         return (x.unflatten(dim, (self.algebra.dim, -1)) * gate.unsqueeze(dim)).flatten(dim, dim + 1)
@@ -55,9 +59,10 @@ class TupleGate(nn.Module):
 def determinant(t: Float[Tensor, "comp *rest"], algebra: Algebra) -> Float[Tensor, "*rest"]:
     """The determinant of multiplication by a tuple, each block counted once: det t over M_n(R), |t|^2 over C.
 
-    It is zero just where t divides zero.
+    It is zero just where t divides zero. It is computed in float32 or better.
     """
-    return torch.stack([_block_determinant(t, block) for block in algebra.blocks]).prod(0)
+    wide = t.float() if t.dtype.itemsize < 4 else t
+    return torch.stack([_block_determinant(wide, block) for block in algebra.blocks]).prod(0).to(t.dtype)
 
 
 def block_matrices(t: Float[Tensor, "comp *rest"], block: Block) -> Float[Tensor, "*rest row column"]:
@@ -73,12 +78,11 @@ def _rows(t: Tensor, block: Block) -> list[list[Tensor]]:
 def _block_determinant(t: Tensor, block: Block) -> Tensor:
     if block.size <= 4:
         return _expand(_rows(t, block))
-    matrices = block_matrices(t, block)
-    return torch.linalg.det(matrices.float() if matrices.dtype.itemsize < 4 else matrices).to(t.dtype)
+    return torch.linalg.det(block_matrices(t, block))
 
 
 def _expand(rows: list[list[Tensor]]) -> Tensor:
-    """A small determinant along its first row: exact derivatives at singular matrices, any precision."""
+    """A small determinant along its first row: exact derivatives at singular matrices."""
     if len(rows) == 1:
         return rows[0][0]
     minors = ([row[:q] + row[q + 1 :] for row in rows[1:]] for q in range(len(rows)))

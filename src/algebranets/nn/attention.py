@@ -18,6 +18,7 @@ from algebranets import product
 from algebranets.algebra import Algebra
 from algebranets.nn import init
 from algebranets.nn.linear import Linear
+from algebranets.product import checks
 
 
 class MultiheadAttention(nn.Module):
@@ -60,9 +61,11 @@ class MultiheadAttention(nn.Module):
         lowering: product.Lowering = "auto",
     ) -> None:
         super().__init__()
+        product.check_lowering(lowering)
         self.algebra, self.lowering = algebras.get(algebra), lowering
-        self.embed_dim, self.num_heads, self.dropout, self.batch_first = embed_dim, num_heads, dropout, batch_first
-        self.kdim, self.vdim, self.add_zero_attn = kdim or embed_dim, vdim or embed_dim, add_zero_attn
+        self.embed_dim, self.num_heads, self.dropout = embed_dim, num_heads, checks.share("dropout", dropout)
+        self.batch_first, self.add_zero_attn = batch_first, add_zero_attn
+        self.kdim, self.vdim = (embed_dim if size is None else size for size in (kdim, vdim))
         num = num_heads * tuples_per_head(embed_dim, num_heads, self.algebra)
         factory: dict[str, Any] = {"device": device, "dtype": dtype}
         packed = self.kdim == self.vdim == embed_dim
@@ -86,13 +89,19 @@ class MultiheadAttention(nn.Module):
     def reset_parameters(self) -> None:
         """Glorot for each component of each projection independently, zero for biases."""
         self.out_proj.reset_parameters()
-        for name, parameter in self.named_parameters(recurse=False):
-            if name in ("bias_k", "bias_v"):
-                nn.init.xavier_normal_(parameter)
-            elif name == "in_proj_bias":
-                nn.init.zeros_(parameter)
-            else:
-                init.xavier_uniform_(parameter, self.algebra, stacks=3 if name == "in_proj_weight" else 1)
+        for name in self.weight_names:
+            with init.new_value(self, name) as weight:
+                init.xavier_uniform_(weight, self.algebra, stacks=3 if name == "in_proj_weight" else 1)
+        for name in ("in_proj_bias", "bias_k", "bias_v"):
+            if getattr(self, name) is not None:
+                with init.new_value(self, name) as bias:
+                    nn.init.zeros_(bias) if name == "in_proj_bias" else nn.init.xavier_normal_(bias)
+
+    @property
+    def weight_names(self) -> list[str]:
+        """The names of the input projections' weights, whatever parametrizes them."""
+        packed = self.kdim == self.vdim == self.embed_dim
+        return ["in_proj_weight"] if packed else ["q_proj_weight", "k_proj_weight", "v_proj_weight"]
 
     def forward(
         self,
@@ -197,9 +206,8 @@ class MultiheadAttention(nn.Module):
 
 def tuples_per_head(features: int, num_heads: int, algebra: Algebra, what: str = "embed_dim") -> int:
     """How many tuples each head holds, if they are whole; ``what`` the features count names them in the error."""
-    if num_heads < 1:
-        raise ValueError(f"num_heads must be at least 1; got {num_heads}.")
-    unit = num_heads * algebra.dim
+    checks.whole(what, features)
+    unit = checks.whole("num_heads", num_heads, least=1) * algebra.dim
     if features < 1 or features % unit:
         nearest = max(1, math.floor(features / unit + 0.5)) * unit
         raise ValueError(

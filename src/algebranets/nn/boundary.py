@@ -14,6 +14,7 @@ from algebranets import algebra as algebras
 from algebranets import product
 from algebranets.algebra import Algebra
 from algebranets.nn.conv import Conv2d
+from algebranets.product import checks
 
 MODES = ("learned", "zeros", "copy")
 
@@ -35,16 +36,20 @@ class _Lift(nn.Module):
         super().__init__()
         if mode not in MODES:
             raise ValueError(f"mode must be one of {', '.join(MODES)}; got {mode!r}.")
-        if num_layers not in (1, 2):
+        if checks.whole("num_layers", num_layers) not in (1, 2):
             raise ValueError(f"num_layers must be 1 or 2; got {num_layers}.")
         self.algebra = algebras.get(algebra)
-        self.channels, self.mode = channels, mode
+        self.channels, self.mode = checks.whole("channels", channels, least=1), mode
+        if hidden_channels is not None:
+            checks.whole("hidden_channels", hidden_channels, least=1)
         layer = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)[self.num_axes]
         self.mlp: nn.Module | None = None
         if mode == "learned" and self.algebra.dim > 1:
             others = (self.algebra.dim - 1) * channels
-            hidden = hidden_channels or others
+            hidden = others if hidden_channels is None else hidden_channels
             sizes = [channels, others] if num_layers == 1 else [channels, hidden, others]
+            for a, b in pairwise(sizes):
+                checks.size("a weight", (b, a, *kernel.get("kernel_size", ())))
             layers = [layer(a, b, **kernel) for a, b in pairwise(sizes)]
             self.mlp = layers[0] if num_layers == 1 else nn.Sequential(layers[0], nn.ReLU(), layers[1])
 
@@ -107,7 +112,8 @@ class _ConvLift(_Lift):
         *,
         algebra: Algebra | str,
     ) -> None:
-        kernel = {"kernel_size": kernel_size, "padding": "same", "device": device, "dtype": dtype}
+        size = checks.per_axis("kernel_size", kernel_size, self.num_axes, least=1)
+        kernel = {"kernel_size": size, "padding": "same", "device": device, "dtype": dtype}
         super().__init__(channels, mode, num_layers, hidden_channels, kernel, algebra)
 
 
@@ -167,7 +173,8 @@ class Lift3d(_ConvLift):
 class TupleNorm(nn.Module):
     """Tuples to real numbers by their L2 norm: the logits of an AlgebraNet. A real number (over R) stays itself.
 
-    At a zero tuple, where the norm has no derivative, its gradient is zero.
+    At a zero tuple, where the norm has no derivative, its gradient is zero. The norm is right
+    wherever it fits into a number, even if the squares of components do not.
 
     >>> import torch, algebranets as an
     >>> an.nn.TupleNorm(algebra=an.C)(torch.tensor([3.0, 0.0, 4.0, 0.0]))  # the tuples (3, 4) and (0, 0)
@@ -177,17 +184,31 @@ class TupleNorm(nn.Module):
     def __init__(self, dim: int = -1, *, algebra: Algebra | str) -> None:
         super().__init__()
         self.algebra = algebras.get(algebra)
-        self.dim = dim
+        self.dim = checks.whole("dim", dim)
 
     def forward(self, x: Tensor) -> Tensor:
+        dim = product.tuple_axis(x, self.algebra, self.dim)
         if self.algebra.dim == 1:
             return x
-        dim = self.dim % x.dim()
-        product.whole_tuples(x.shape[dim], self.algebra, f"the size of axis {dim}")
-        t = x.unflatten(dim, (self.algebra.dim, -1))
-        square = (t.float() if t.dtype.itemsize < 4 else t).square().sum(dim)
-        zero = square == 0
-        return product.in_format_of(x, torch.where(zero, 0, torch.where(zero, 1, square).sqrt()).to(x.dtype))
+        t, scale = scaled(x.unflatten(dim, (self.algebra.dim, -1)), dim, degree=2)
+        # A sum of squares is zero or far above the smallest number: the clamp only takes the gradient from zero. The
+        # scale of a zero tuple is the smallest number too, so that their product is rounded to zero.
+        root = t.square().sum(dim).clamp(min=torch.finfo(t.dtype).tiny).sqrt()
+        return product.in_format_of(x, (root * scale.squeeze(dim)).to(x.dtype))
 
     def extra_repr(self) -> str:
         return f"dim={self.dim}, algebra={self.algebra.name}"
+
+
+def scaled(t: Tensor, dim: int, degree: int) -> tuple[Tensor, Tensor]:
+    """``t / scale`` and ``scale``: products of ``degree`` components along ``dim`` then fit into a number.
+
+    They neither overflow nor all become zero. The scale has no gradient and is 1 except for very large and very small
+    tuples. Both results are float32 or better.
+    """
+    t = t.float() if t.dtype.itemsize < 4 else t
+    limits = torch.finfo(t.dtype)
+    far = limits.tiny ** (1 / (degree + 1))
+    largest = t.detach().abs().amax(dim, keepdim=True)
+    scale = (largest / largest.clamp(far, 1 / far)).clamp(limits.tiny, limits.max)
+    return t / scale, scale

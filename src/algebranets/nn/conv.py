@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 from algebranets import product
 from algebranets.algebra import Algebra
 from algebranets.nn.linear import Weighted
+from algebranets.product import checks
 
 _PADDING_MODES = {"zeros": "constant", "reflect": "reflect", "replicate": "replicate", "circular": "circular"}
 Size = int | tuple[int, ...]
@@ -38,9 +40,9 @@ class _Conv(Weighted):
     ) -> None:
         super().__init__(algebra, lowering)
         self.in_channels, self.out_channels, self.groups = in_channels, out_channels, groups
-        self.kernel_size = self._per_axis(kernel_size, "kernel_size")
-        self.stride = self._per_axis(stride, "stride")
-        self.dilation = self._per_axis(dilation, "dilation")
+        self.kernel_size = checks.per_axis("kernel_size", kernel_size, self.num_axes, least=1)
+        self.stride = checks.per_axis("stride", stride, self.num_axes, least=1)
+        self.dilation = checks.per_axis("dilation", dilation, self.num_axes, least=1)
         self.output_padding = (0,) * self.num_axes
         self.padding = self._checked_padding(padding)
         if padding_mode not in _PADDING_MODES or (self.transposed and padding_mode != "zeros"):
@@ -49,7 +51,7 @@ class _Conv(Weighted):
         self.padding_mode = padding_mode
         num_in = product.whole_tuples(in_channels, self.algebra, "in_channels")
         num_out = product.whole_tuples(out_channels, self.algebra, "out_channels")
-        if groups < 1 or num_in % groups or num_out % groups:
+        if checks.whole("groups", groups) < 1 or num_in % groups or num_out % groups:
             raise ValueError(
                 f"groups={groups} must divide the tuples on both sides: {in_channels} channels in are {num_in} "
                 f"{self.algebra.name} tuples, {out_channels} out are {num_out}. Groups count tuples, not channels."
@@ -60,15 +62,9 @@ class _Conv(Weighted):
         self.bias = nn.Parameter(torch.empty(out_channels, device=device, dtype=dtype)) if bias else None
         self.reset_parameters()
 
-    def _per_axis(self, value: Size, name: str) -> tuple[int, ...]:
-        values = (value,) * self.num_axes if isinstance(value, int) else tuple(value)
-        if len(values) != self.num_axes:
-            raise ValueError(f"{name} must be one number or {self.num_axes} of them; got {value!r}.")
-        return values
-
     def _checked_padding(self, padding: Size | str) -> tuple[int, ...] | str:
         if not isinstance(padding, str):
-            return self._per_axis(padding, "padding")
+            return checks.per_axis("padding", padding, self.num_axes, least=0)
         if self.transposed or padding not in ("same", "valid"):
             words = "" if self.transposed else ", 'same' or 'valid'"
             raise ValueError(f"padding must be one number, {self.num_axes} of them{words}; got {padding!r}.")
@@ -139,22 +135,34 @@ class _TransposedConv(_Conv):
         slide = (kernel_size, stride, padding, dilation)
         options: dict[str, Any] = {"device": device, "dtype": dtype, "algebra": algebra, "lowering": lowering}
         super().__init__(in_channels, out_channels, *slide, groups, bias, padding_mode, **options)
-        self.output_padding = self._per_axis(output_padding, "output_padding")
+        self.output_padding = checks.per_axis("output_padding", output_padding, self.num_axes, least=0)
+        for axis, extra in enumerate(self.output_padding):
+            limit = max(self.stride[axis], self.dilation[axis])
+            if extra >= limit:
+                raise ValueError(
+                    f"output_padding must be less than the larger of stride and dilation, which is {limit} on spatial "
+                    f"axis {axis}; got {extra}."
+                )
 
-    def forward(self, x: Tensor, output_size: list[int] | None = None) -> Tensor:
-        padding = self._per_axis(self.padding, "padding")  # type: ignore[arg-type]  # never a string here
-        extra = self.output_padding if output_size is None else self._fill_up(x, list(output_size), padding)
-        geometry = self._geometry(padding, extra)
+    def forward(self, x: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
+        extra = self.output_padding if output_size is None else self._fill_up(x, output_size)
+        geometry = self._geometry(self.padding, extra)
         return product.conv(x, self.weight, self.bias, geometry=geometry, algebra=self.algebra, lowering=self.lowering)
 
-    def _fill_up(self, x: Tensor, output_size: list[int], padding: tuple[int, ...]) -> tuple[int, ...]:
-        """The output padding with which the output gets the spatial size ``output_size``."""
+    def _fill_up(self, x: Tensor, output_size: Sequence[int]) -> tuple[int, ...]:
+        """The output padding that makes an output of ``output_size``, which has the spatial axes or all axes."""
+        if len(output_size) not in (self.num_axes, x.dim()):
+            raise ValueError(
+                f"output_size must have {self.num_axes} entries, one for each spatial axis, or {x.dim()}, one for each "
+                f"axis of the input; got {tuple(output_size)}."
+            )
+        assert not isinstance(self.padding, str), "transposed convolutions take numbers only"
         wanted = output_size[-self.num_axes :]
         extra = []
         for axis, size in enumerate(x.shape[-self.num_axes :]):
             reach = self.dilation[axis] * (self.kernel_size[axis] - 1) + 1
-            least = (size - 1) * self.stride[axis] - 2 * padding[axis] + reach
-            most = least + max(self.stride[axis], self.dilation[axis]) - 1
+            least = (size - 1) * self.stride[axis] - 2 * self.padding[axis] + reach
+            most = least + self.stride[axis] - 1
             if not least <= wanted[axis] <= most:
                 raise ValueError(
                     f"output_size must lie between {least} and {most} on spatial axis {axis}; got {wanted[axis]}."

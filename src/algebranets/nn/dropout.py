@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from algebranets import algebra as algebras
 from algebranets import product
 from algebranets.algebra import Algebra
+from algebranets.product import checks
 
 
 class TupleDropout(nn.Module):
@@ -15,14 +16,12 @@ class TupleDropout(nn.Module):
 
     def __init__(self, p: float = 0.5, dim: int = -1, *, algebra: Algebra | str) -> None:
         super().__init__()
-        if not 0 <= p <= 1:
-            raise ValueError(f"p must lie between 0 and 1; got {p}.")
-        self.p, self.dim = p, dim
+        self.p, self.dim = checks.share("p", p), checks.whole("dim", dim)
         self.algebra = algebras.get(algebra)
 
     def forward(self, x: Tensor) -> Tensor:
-        dim = self.dim % x.dim()
-        channels = product.whole_tuples(x.shape[dim], self.algebra, f"the size of axis {dim}")
+        dim = product.tuple_axis(x, self.algebra, self.dim)
+        channels = x.shape[dim] // self.algebra.dim
         keep = F.dropout(x.new_ones(*x.shape[:dim], 1, channels, *x.shape[dim + 1 :]), self.p, self.training)
         return (x.unflatten(dim, (self.algebra.dim, channels)) * keep).flatten(dim, dim + 1)
 

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from algebranets import algebra as algebras
 from algebranets import product
 from algebranets.algebra import Algebra
+from algebranets.product import checks
 
 
 class Embedding(nn.Embedding):
@@ -21,11 +22,28 @@ class Embedding(nn.Embedding):
     """
 
     def __init__(
-        self, num_embeddings: int, embedding_dim: int, *args: Any, algebra: Algebra | str, **kwargs: Any
+        self,
+        num_embeddings: int,
+        embedding_dim: int,
+        padding_idx: int | None = None,
+        max_norm: float | None = None,
+        *args: Any,
+        algebra: Algebra | str,
+        **kwargs: Any,
     ) -> None:
-        super().__init__(num_embeddings, embedding_dim, *args, **kwargs)
-        self.algebra = algebras.get(algebra)
-        product.whole_tuples(embedding_dim, self.algebra, "embedding_dim")
+        over = algebras.get(algebra)
+        checks.whole("num_embeddings", num_embeddings, least=0)
+        product.whole_tuples(embedding_dim, over, "embedding_dim")
+        checks.size("an embedding", (num_embeddings, embedding_dim))
+        if padding_idx is not None and not -num_embeddings <= checks.whole("padding_idx", padding_idx) < num_embeddings:
+            raise ValueError(
+                f"padding_idx must name one of num_embeddings={num_embeddings} vectors, counted from the first or, if "
+                f"negative, from the last; got {padding_idx}."
+            )
+        if max_norm is not None:
+            checks.positive("max_norm", max_norm, or_zero=True)
+        super().__init__(num_embeddings, embedding_dim, padding_idx, max_norm, *args, **kwargs)
+        self.algebra = over
 
     @classmethod
     def from_pretrained(cls, embeddings: Tensor, *args: Any, algebra: Algebra | str, **kwargs: Any) -> Embedding:  # type: ignore[override]

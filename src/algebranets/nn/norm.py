@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from algebranets import algebra as algebras
 from algebranets import product
 from algebranets.algebra import Algebra
+from algebranets.product import checks
 
 
 class TupleLayerNorm(nn.LayerNorm):
@@ -35,6 +36,7 @@ class TupleLayerNorm(nn.LayerNorm):
         algebra: Algebra | str,
     ) -> None:
         num_tuples = product.whole_tuples(num_features, algebras.get(algebra), "num_features")
+        checks.positive("eps", eps, or_zero=True)
         super().__init__(num_tuples, eps, elementwise_affine, bias, device, dtype)
         self.algebra, self.num_features = algebras.get(algebra), num_features
 

@@ -18,6 +18,7 @@ from algebranets import algebra as algebras
 from algebranets import product
 from algebranets.algebra import Algebra
 from algebranets.nn import init
+from algebranets.product import checks
 from algebranets.product.cells import MODES
 
 
@@ -42,20 +43,19 @@ class _Recurrent(nn.Module):
         lowering: product.Lowering = "auto",
     ) -> None:
         super().__init__()
-        if num_layers < 1:
-            raise ValueError(f"num_layers must be at least 1; got {num_layers}.")
-        if not 0 <= dropout <= 1:
-            raise ValueError(f"dropout must lie between 0 and 1; got {dropout}.")
-        if not 0 <= proj_size < hidden_size:
-            raise ValueError(f"proj_size must be at least 0 and less than hidden_size={hidden_size}; got {proj_size}.")
-        if proj_size and self.mode != "LSTM":
-            raise ValueError("proj_size is only for the LSTM.")
+        product.check_lowering(lowering)
+        checks.whole("num_layers", num_layers, least=1)
+        checks.share("dropout", dropout)
         self.algebra, self.lowering = algebras.get(algebra), lowering
         self.input_size, self.hidden_size, self.proj_size = input_size, hidden_size, proj_size
         self.num_layers, self.bias, self.recurrent_bias = num_layers, bias, recurrent_bias
         self.batch_first, self.dropout, self.bidirectional = batch_first, dropout, bidirectional
         num_in = product.whole_tuples(input_size, self.algebra, "input_size")
         num_hidden = product.whole_tuples(hidden_size, self.algebra, "hidden_size")
+        if not 0 <= checks.whole("proj_size", proj_size) < hidden_size:
+            raise ValueError(f"proj_size must be at least 0 and less than hidden_size={hidden_size}; got {proj_size}.")
+        if proj_size and self.mode != "LSTM":
+            raise ValueError("proj_size is only for the LSTM.")
         num_out = product.whole_tuples(proj_size, self.algebra, "proj_size") if proj_size else num_hidden
         gates = MODES[self.mode].num_gates
         for layer in range(num_layers):
@@ -82,9 +82,16 @@ class _Recurrent(nn.Module):
     def _suffixes(self, layer: int) -> list[str]:
         return [f"_l{layer}", f"_l{layer}_reverse"][: self.num_directions]
 
+    @property
+    def weight_names(self) -> list[str]:
+        """The names of the weights, whatever parametrizes them."""
+        kinds = ("weight_ih", "weight_hh", "weight_hr")[: 3 if self.proj_size else 2]
+        suffixes = [suffix for layer in range(self.num_layers) for suffix in self._suffixes(layer)]
+        return [kind + suffix for suffix in suffixes for kind in kinds]
+
     def reset_parameters(self) -> None:
         """Glorot for each component of each gate independently, zero for the biases."""
-        _reset(self, self.algebra, MODES[self.mode].num_gates)
+        _reset(self, self.weight_names, self.algebra, MODES[self.mode].num_gates)
 
     def flatten_parameters(self) -> None:
         """Nothing to do: torch's layers need it for cuDNN, ours lay their weights out in each forward."""
@@ -98,7 +105,8 @@ class _Recurrent(nn.Module):
     ) -> tuple[Tensor | PackedSequence, tuple[Tensor, ...]]:
         if isinstance(x, PackedSequence):
             data, sizes, order, back = x
-            data, final = self._layers(data, self._start(data, int(sizes[0]), state, order), sizes)
+            batch: Any = sizes[0] if torch.jit.is_tracing() else int(sizes[0])  # in a trace, a number is a constant
+            data, final = self._layers(data, self._start(data, batch, state, order), sizes)
             if back is not None:
                 final = tuple(s.index_select(1, back) for s in final)
             return PackedSequence(data, sizes, order, back), final
@@ -109,6 +117,8 @@ class _Recurrent(nn.Module):
             x, state = x.unsqueeze(1), state and tuple(s.unsqueeze(1) for s in state)
         elif self.batch_first:
             x = x.transpose(0, 1)
+        if x.shape[0] == 0:
+            raise ValueError("a sequence must have at least one step; got none.")
         y, final = self._layers(x, self._start(x, x.shape[1], state, None), None)
         if not batched:
             return y.squeeze(1), tuple(s.squeeze(1) for s in final)
@@ -233,6 +243,7 @@ class _Cell(nn.Module):
         lowering: product.Lowering = "auto",
     ) -> None:
         super().__init__()
+        product.check_lowering(lowering)
         self.algebra, self.lowering = algebras.get(algebra), lowering
         self.input_size, self.hidden_size, self.recurrent_bias = input_size, hidden_size, recurrent_bias
         num_in = product.whole_tuples(input_size, self.algebra, "input_size")
@@ -246,9 +257,14 @@ class _Cell(nn.Module):
             self.register_parameter(name, vector)
         self.reset_parameters()
 
+    @property
+    def weight_names(self) -> list[str]:
+        """The names of the weights, whatever parametrizes them."""
+        return ["weight_ih", "weight_hh"]
+
     def reset_parameters(self) -> None:
         """Glorot for each component of each gate independently, zero for the biases."""
-        _reset(self, self.algebra, MODES[self.mode].num_gates)
+        _reset(self, self.weight_names, self.algebra, MODES[self.mode].num_gates)
 
     def _step(self, x: Tensor, state: tuple[Tensor, ...] | None) -> tuple[Tensor, ...]:
         if state is None:
@@ -310,9 +326,11 @@ def _rnn_mode(nonlinearity: str) -> str:
     return f"RNN_{nonlinearity.upper()}"
 
 
-def _reset(module: nn.Module, algebra: Algebra, gates: int) -> None:
-    for name, parameter in module.named_parameters():
-        if name.startswith("bias"):
-            nn.init.zeros_(parameter)
-        else:
-            init.xavier_uniform_(parameter, algebra, stacks=1 if name.startswith("weight_hr") else gates)
+def _reset(module: nn.Module, weight_names: list[str], algebra: Algebra, gates: int) -> None:
+    for name in weight_names:
+        with init.new_value(module, name) as weight:
+            init.xavier_uniform_(weight, algebra, stacks=1 if name.startswith("weight_hr") else gates)
+    for name in (weight_name.replace("weight", "bias") for weight_name in weight_names):
+        if getattr(module, name, None) is not None:
+            with init.new_value(module, name) as bias:
+                nn.init.zeros_(bias)

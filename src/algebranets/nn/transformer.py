@@ -12,8 +12,9 @@ from torch import Tensor, nn
 from algebranets import algebra as algebras
 from algebranets import product
 from algebranets.algebra import Algebra
-from algebranets.nn.attention import MultiheadAttention
+from algebranets.nn.attention import MultiheadAttention, tuples_per_head
 from algebranets.nn.linear import Linear
+from algebranets.product import checks
 
 _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu}
 
@@ -41,7 +42,9 @@ class _TransformerLayer(nn.Module):
         super().__init__()
         if isinstance(activation, str) and activation not in _ACTIVATIONS:
             raise ValueError(f"activation must be 'relu', 'gelu' or a function; got {activation!r}.")
+        checks.positive("layer_norm_eps", layer_norm_eps, or_zero=True)
         self.algebra = algebras.get(algebra)
+        tuples_per_head(d_model, checks.whole("nhead", nhead, least=1), self.algebra, "d_model")
         self.norm_first = norm_first
         self.activation: Callable[[Tensor], Tensor] = (
             _ACTIVATIONS[activation] if isinstance(activation, str) else activation

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from algebranets import algebra as algebras
 from algebranets import product
 from algebranets.algebra import Algebra
+from algebranets.product import checks
 
 #: Inputs beyond this are scaled before they are squared, so that a float32 holds their covariance.
 LARGE = 2.0**32
@@ -67,8 +68,9 @@ class _Whitening(nn.Module):
     ) -> None:
         super().__init__()
         self.algebra = algebras.get(algebra)
-        if eps <= 0:
-            raise ValueError(f"eps must be positive; got {eps}.")
+        checks.positive("eps", eps)
+        if momentum is not None:
+            checks.share("momentum", momentum)
         self.num_features, self.eps, self.momentum, self.sync = num_features, eps, momentum, sync
         self.affine, self.track_running_stats = affine, track_running_stats
         channels, dim = product.whole_tuples(num_features, self.algebra, "num_features"), self.algebra.dim
@@ -136,14 +138,16 @@ class _Whitening(nn.Module):
         if share:
             dist.all_reduce(largest, op=dist.ReduceOp.MAX)
         scale = _scale(largest)
-        count = add(t.new_tensor(float(t.shape[0] * t.shape[3]))).clamp(min=1)
+        # as_tensor: while torch.jit.trace runs, sizes are tensors, and a number made of one would be a constant.
+        total = add(torch.as_tensor(t.shape[0] * t.shape[3], dtype=t.dtype, device=t.device))
+        count = total.clamp(min=1)
         mean = add((t / count).sum((0, 3))) * scale
         centred = centred_by(x, scale, mean.detach() if _fuses(self.algebra.dim) else mean)
         covariance = add(products(centred)) / count
         # Variance below the rounding of the numbers themselves is none.
         noise = (4 * torch.finfo(t.dtype).eps * largest * scale).square()
         if self.running_mean is not None:
-            self._update(mean.detach(), covariance.detach(), scale, count.detach())
+            self._update(mean.detach(), covariance.detach(), scale, total.detach())
         return centred, Statistics(mean, covariance, self.eps * scale.square() + noise)
 
     def _of_running(self, x: Float[Tensor, "batch feat *size"]) -> tuple[Centred, Statistics]:
@@ -161,7 +165,10 @@ class _Whitening(nn.Module):
 
     @torch.no_grad()
     def _update(self, mean: Tensor, covariance: Tensor, scale: Tensor, count: Tensor) -> None:
-        """Move the running statistics towards the batch's; the covariance unbiased, as torch's batch norm has it."""
+        """Move the running statistics towards the batch's; the covariance unbiased, as torch's batch norm has it.
+
+        An empty batch changes neither, and a batch of one tuple, which has no unbiased covariance, only the mean.
+        """
         assert self.running_mean is not None
         assert self.running_covariance is not None
         assert self.num_batches_tracked is not None
@@ -172,8 +179,8 @@ class _Whitening(nn.Module):
         # Where a number cannot hold the covariance, all of a tuple's shrinks alike, so that it stays a covariance.
         variance = unbiased.diagonal().amax(1).clamp(min=torch.finfo(kept).tiny)
         size = torch.minimum(1 / scale.to(kept), (torch.finfo(kept).max / 4) ** 0.5 / variance.sqrt())
-        self.running_mean.lerp_((mean.to(kept) / scale.to(kept)).flatten(), share)
-        self.running_covariance.lerp_((unbiased * size * size).permute(2, 0, 1), share)
+        self.running_mean.lerp_((mean.to(kept) / scale.to(kept)).flatten(), (count > 0).to(kept) * share)
+        self.running_covariance.lerp_((unbiased * size * size).permute(2, 0, 1), (count > 1).to(kept) * share)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> _Whitening:
         """Move as every module does, but keep the statistics in float32 or better when weights become half."""

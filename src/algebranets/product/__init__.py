@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from algebranets.algebra import Algebra
-from algebranets.product import bilinear, blocks, choice, reference
+from algebranets.product import bilinear, blocks, checks, choice, reference
 from algebranets.product.blocks.matrix import real_weight
 from algebranets.product.cells import Direction, step
 from algebranets.product.geometry import Geometry
@@ -23,6 +23,7 @@ from algebranets.product.layout import (
     from_tuples,
     in_format_of,
     num_tuples,
+    tuple_axis,
     tuples,
     weight_from_tuples,
     weight_shape,
@@ -43,6 +44,8 @@ __all__ = [
     "Direction",
     "Geometry",
     "Lowering",
+    "check_lowering",
+    "checks",
     "conv",
     "from_tuples",
     "in_format_of",
@@ -51,6 +54,7 @@ __all__ = [
     "real_weight",
     "recurrent",
     "step",
+    "tuple_axis",
     "tuples",
     "weight_from_tuples",
     "weight_shape",
@@ -132,6 +136,12 @@ def recurrent(
     return way.recurrent(mode, x, state, directions, algebra, batch_sizes)
 
 
+def check_lowering(lowering: str) -> None:
+    """Raise an error unless ``lowering`` is the name of one, or "auto"."""
+    if lowering not in (names := ("auto", *_LOWERINGS)):
+        raise ValueError(f"lowering must be one of {', '.join(names)}; got {lowering!r}.")
+
+
 def _check_bias(bias: Tensor | None, size: int) -> None:
     if bias is not None and bias.shape != (size,):
         raise ValueError(f"the bias must hold {size} numbers, one per output component; got shape {tuple(bias.shape)}.")
@@ -141,6 +151,5 @@ def _named(lowering: Lowering) -> ModuleType | None:
     """The lowering of this name; None leaves it to `product.choice`."""
     if lowering == "auto":
         return None
-    if lowering not in _LOWERINGS:
-        raise ValueError(f"lowering must be one of auto, {', '.join(_LOWERINGS)}; got {lowering!r}.")
+    check_lowering(lowering)
     return _LOWERINGS[lowering]

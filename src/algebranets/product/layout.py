@@ -20,6 +20,7 @@ from jaxtyping import Shaped
 from torch import Tensor
 
 from algebranets.algebra import Algebra
+from algebranets.product import checks
 
 
 def tuples(x: Tensor, algebra: Algebra, dim: int = -1) -> Tensor:
@@ -31,8 +32,7 @@ def tuples(x: Tensor, algebra: Algebra, dim: int = -1) -> Tensor:
 
     A view where `Algebra.order` is the table's order (R, C, H, ...), else a rearranged copy; differentiable.
     """
-    dim = dim % x.dim()
-    whole_tuples(x.shape[dim], algebra, f"the size of axis {dim}")
+    dim = tuple_axis(x, algebra, dim)
     split = x.unflatten(dim, (algebra.dim, -1))
     return _reorder(split, dim, [algebra.order.index(k) for k in range(algebra.dim)])
 
@@ -45,7 +45,7 @@ def from_tuples(t: Tensor, algebra: Algebra, dim: int = -2) -> Tensor:
     >>> torch.equal(from_tuples(tuples(x, M2R), M2R), x)
     True
     """
-    dim = dim % t.dim()
+    dim = _axis(t, dim)
     if t.shape[dim] != algebra.dim or dim + 1 == t.dim():
         raise ValueError(
             f"axis {dim} must hold the {algebra.dim} components of {algebra.name}, with the channels behind it; "
@@ -54,15 +54,17 @@ def from_tuples(t: Tensor, algebra: Algebra, dim: int = -2) -> Tensor:
     return _reorder(t, dim, list(algebra.order)).flatten(dim, dim + 1)
 
 
+def tuple_axis(x: Tensor, algebra: Algebra, dim: int) -> int:
+    """Which axis ``dim`` is, counted from the first; it must hold whole tuples."""
+    dim = _axis(x, dim)
+    _check_whole_tuples(x.shape[dim], algebra, f"the size of axis {dim}")
+    return dim
+
+
 def whole_tuples(features: int, algebra: Algebra, what: str) -> int:
     """How many tuples ``features`` real numbers hold; ``what`` they count names them in the error."""
-    if features <= 0 or features % algebra.dim:
-        below = features // algebra.dim * algebra.dim
-        near = f"{below} or {below + algebra.dim}" if below > 0 else str(algebra.dim)
-        raise ValueError(
-            f"{what} is {features}, which does not hold whole {algebra.name} tuples: "
-            f"it must be a multiple of {algebra.dim}, such as {near}."
-        )
+    features = checks.whole(what, features)
+    _check_whole_tuples(features, algebra, what)
     return features // algebra.dim
 
 
@@ -82,22 +84,22 @@ def weight_shape(
     algebra: Algebra, first: int, second: int, kernel: tuple[int, ...] = (), stacks: int = 1
 ) -> tuple[int, ...]:
     """The shape in which a weight of ``first`` x ``second`` tuples is stored."""
-    if algebra.folded:
-        size = algebra.blocks[0].size
-        return (stacks * size * first, size * second, *kernel)
-    return (stacks * algebra.dim * first, second, *kernel)
+    size = max(block.size for block in algebra.blocks)  # rho(w) may be larger than what is stored
+    checks.size("a weight", (stacks * size * first, size * second, *kernel))
+    rows, columns = _unit(algebra)
+    return checks.size("a weight", (stacks * rows * first, columns * second, *kernel))
 
 
 def num_tuples(weight: Tensor, algebra: Algebra, stacks: int = 1) -> tuple[int, int]:
     """How many tuples a stored weight has on its ``first`` and ``second`` axis: `weight_shape`, backwards."""
-    unit, per_second = (algebra.blocks[0].size,) * 2 if algebra.folded else (algebra.dim, 1)
+    rows, columns = _unit(algebra)
     first, second = weight.shape[:2]
-    if first % (unit * stacks) or second % per_second:
+    if first % (rows * stacks) or second % columns:
         raise ValueError(
             f"a weight over {algebra.name} must be stored as product.weight_shape says, its first axis a multiple of "
-            f"{unit * stacks} and its second of {per_second}; got shape {tuple(weight.shape)}."
+            f"{rows * stacks} and its second of {columns}; got shape {tuple(weight.shape)}."
         )
-    return first // (unit * stacks), second // per_second
+    return first // (rows * stacks), second // columns
 
 
 def weight_tuples(
@@ -122,6 +124,34 @@ def weight_from_tuples(
     places = _places(algebra, transposed)
     rows = [torch.cat([split[places.index((p, q))] for q in range(size)], dim=2) for p in range(size)]
     return torch.cat(rows, dim=1).flatten(0, 1)
+
+
+def _axis(x: Tensor, dim: int) -> int:
+    """``dim`` counted from the first axis, or torch's error where ``x`` has no such axis."""
+    num_axes = x.dim()
+    if not num_axes:
+        raise IndexError(f"Dimension specified as {dim} but tensor has no dimensions")
+    if not -num_axes <= dim < num_axes:
+        raise IndexError(
+            f"Dimension out of range (expected to be in range of [{-num_axes}, {num_axes - 1}], but got {dim})"
+        )
+    return dim % num_axes
+
+
+def _check_whole_tuples(features: int, algebra: Algebra, what: str) -> None:
+    """Raise an error unless ``features`` are whole tuples. They may be a symbol or a tensor while a graph is traced."""
+    if features <= 0 or features % algebra.dim:
+        below = features // algebra.dim * algebra.dim
+        near = f"{below} or {below + algebra.dim}" if below > 0 else str(algebra.dim)
+        raise ValueError(
+            f"{what} is {features}, which does not hold whole {algebra.name} tuples: "
+            f"it must be a multiple of {algebra.dim}, such as {near}."
+        )
+
+
+def _unit(algebra: Algebra) -> tuple[int, int]:
+    """How many numbers of a stored weight one tuple takes on its first and on its second axis."""
+    return (algebra.blocks[0].size,) * 2 if algebra.folded else (algebra.dim, 1)
 
 
 def _places(algebra: Algebra, transposed: bool) -> list[tuple[int, int]]:

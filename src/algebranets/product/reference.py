@@ -59,8 +59,8 @@ def recurrent(
             steps[t] = new[0]
         outputs.append(tuples(torch.cat(steps), algebra))
         finals.append(h)
-    output = from_tuples(torch.cat(outputs, dim=-1), algebra).reshape(*x.shape[:-1], -1)
-    return output, tuple(torch.stack(s) for s in zip(*finals, strict=True))
+    output = from_tuples(torch.cat(outputs, dim=-1), algebra)
+    return output.reshape(*x.shape[:-1], output.shape[-1]), tuple(torch.stack(s) for s in zip(*finals, strict=True))
 
 
 def _over_table(times: Callable[[int, int], Tensor], algebra: Algebra) -> list[Tensor]:

@@ -36,7 +36,12 @@ def _run(
 ) -> list[Tensor]:
     """torch's own kernel."""
     hx = tuple(state) if mode == "LSTM" else state[0]
-    options = (has_bias, 1, 0.0, torch.is_grad_enabled(), state[0].shape[0] == 2)
+    # One direction has two matrices, their biases and perhaps a projection. Weights are counted because torch.jit.trace
+    # makes tensors of sizes, which torch's kernel does not take.
+    bidirectional = len(weights) > (5 if has_bias else 3)
+    # cuDNN's backward needs to know in the forward. A trace keeps what it is told, and may record gradients later.
+    records = torch.is_grad_enabled() or torch.jit.is_tracing()
+    options = (has_bias, 1, 0.0, records, bidirectional)
     arguments = (x, hx, weights, *options, False) if batch_sizes is None else (x, batch_sizes, hx, weights, *options)
     if not x.is_cuda:
         return list(_FUSED[mode](*arguments))

@@ -81,8 +81,10 @@ def _block(
     output = output.unflatten(-1, (len(directions), -1))
     width = output.shape[-1] - held
     output = output[..., :width].unflatten(-1, (size, -1)).transpose(-3, -2)
-    output = output.reshape(*x.shape[:-1], -1)
-    return output, tuple(s[..., : s.shape[-1] - held].reshape(s.shape[0], batch, -1) for s in final)
+    last = [s[..., : s.shape[-1] - held] for s in final]
+    # Every size is given, since torch cannot infer one where the batch is empty.
+    output = output.reshape(*x.shape[:-1], copies * len(directions) * width)
+    return output, tuple(s.reshape(len(directions), batch, copies * s.shape[-1]) for s in last)
 
 
 def _weights(
