@@ -11,6 +11,7 @@ from packaging.version import Version
 
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # kernels are interpreted where none can run; triton asks when it is imported
+os.environ.pop("COLUMNS", None)  # rich asks for the terminal's width when it is imported; tests set one where it counts
 
 from algebranets.algebra import (
     CATALOGUE,

@@ -2,6 +2,7 @@
 
 import json
 import re
+import tempfile
 from dataclasses import replace
 
 import pytest
@@ -15,6 +16,11 @@ from algebranets.bench import case, chain, decode, depthwise, error, figure, lay
 from algebranets.cli import app
 
 QUICK = bench.Run(rounds=3)
+TEMPORARY = tempfile.gettempdir()
+ROW = {
+    "op": "linear", "shape": "8 x 32", "algebra": "M2R", "dtype": "float32", "device": "a device", "lowering": "auto",
+    "speedup": 1.5, "spread": [1.4, 1.6], "parameters": 0.25, "error": 0.0, "torch": "2", "commit": "0",
+}  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
@@ -30,7 +36,8 @@ def _quick(monkeypatch):
 
 def run(*arguments):
     result = CliRunner(env={"NO_COLOR": "1", "COLUMNS": "100"}).invoke(app, ["bench", *arguments])
-    assert max(map(len, result.output.splitlines()), default=0) <= 100
+    lines = [line for line in result.output.splitlines() if not line.startswith("error: ") and TEMPORARY not in line]
+    assert max(map(len, lines), default=0) <= 100  # but for errors and paths, which are never wrapped
     return result
 
 
@@ -260,6 +267,14 @@ def test_what_is_not_a_number_is_refused():
         (["layers", "--lowering", "reference"], "--lowering must be one of auto, blocks"),
         (["models", "--model", "vgg"], "--model must be one of resnet50, mobilenet_v1"),
         (["models", "--model", "cifar_resnet", "--set", "depth=3"], "cifar_resnet has no option 'depth'"),
+        (["models", "--model", "transformer_xl", "--set", "window=x"], "window must be int; got 'x'"),
+        (["models", "--model", "transformer_xl", "--set", "num_layers=x"], "num_layers must be int; got 'x'"),
+        (["models", "--model", "transformer_xl", "--set", "window=-1"], "window must be at least 1; got -1"),
+        (["models", "--model", "generation", "--set", "algebra=R"], "algebra cannot be set here"),
+        (["models", "--model", "cifar_resnet", "--set", "lowering=blocks"], "lowering cannot be set here"),
+        (["models", "--model", "gru_lm", "--set", "hidden_size=x"], "hidden_size must be int; got 'x'"),
+        (["models", "--model", "gru_lm", "--set", "width=2"], "gru_lm has no option 'width'"),
+        (["layers", "--batch", "9" * 30], "--batch"),
         (["peers", "--op", "gru"], "--op must be one of linear, conv2d"),
         (["figure", "missing.jsonl", "--out", "x.svg"], "missing.jsonl"),
     ],
@@ -347,6 +362,44 @@ def test_rows_come_back_and_old_ones_may_lack_fields(tmp_path):
     file.write_text("{}\nno JSON\n")
     with pytest.raises(ValueError, match=r"rows.jsonl, line 2 is no JSON"):
         bench.load(file)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "5", "null", "[]", "[" * 100_000, '{"speedup": 1}', '{"speedup": "fast"}',
+        *(json.dumps({**ROW, **change}) for change in (
+            {"op": 3}, {"speedup": None}, {"speedup": float("nan")}, {"limit": 10**400}, {"spread": [1.0]},
+            {"captured": "no"}, {"rounds": []},
+        )),
+    ],
+    ids=lambda line: line[-40:],
+)  # fmt: skip
+def test_what_is_no_row_is_refused_with_its_line(tmp_path, line):
+    file = tmp_path / "rows.jsonl"
+    file.write_text(f"{json.dumps(ROW)}\n{line}\n")
+    result = run("figure", str(file), "--out", str(tmp_path / "speed.svg"))
+    assert result.exit_code == 2
+    assert f"{file}, line 2" in result.output
+    assert "It must hold rows that algebranets bench --save wrote." in result.output
+    file.write_text(json.dumps(ROW))
+    assert len(bench.load(file)) == 1
+
+
+def test_a_model_of_few_classes_or_characters_is_timed(tmp_path):
+    options = ["--algebra", "M2R", "--batch", "2", "--no-compile", "--rounds", "1"]
+    images = ["--set", "num_classes=4", "--size", "8", "--set", "num_blocks=1", "--set", "width=0.25"]
+    assert len(command(tmp_path, "models", "--model", "cifar_resnet", *options, *images)) == 1
+    small = {"vocab_size": 4, "num_layers": 1, "d_model": 8, "num_heads": 2, "ff_size": 8, "window": 2}
+    texts = ["--size", "2", *(f"--set={name}={value}" for name, value in small.items())]
+    assert len(command(tmp_path, "models", "--model", "transformer_xl", *options, *texts)) == 1
+
+
+def test_a_sparse_layer_without_a_tuple_is_timed(tmp_path):
+    (row,) = command(
+        tmp_path, "sparse", "--width", "8", "--batch", "1", "--sparsity", "0.999", "--algebra", "H", "--rounds", "1"
+    )
+    assert row["parameters"] == 0
 
 
 def test_the_figure_says_every_number(tmp_path):

@@ -1,21 +1,29 @@
 """The command line, run as a person runs it."""
 
 import json
+import logging
 import os
+import signal
 import subprocess
 import sys
 
 import pytest
 import torch
+import typer
 from typer.testing import CliRunner
 
 import algebranets
-from algebranets.algebra import CATALOGUE
+from algebranets.algebra import CATALOGUE, M2R
 from algebranets.cli import app
+from algebranets.cli.errors import Commands
+from algebranets.cli.terminal import read_settings
+from algebranets.cli.training import show_warnings
+from algebranets.pruning import Pruner
+from algebranets.train.weights import publish
 
 
-def run(*arguments):
-    return CliRunner(env={"NO_COLOR": "1"}).invoke(app, list(arguments))
+def run(*arguments, **environment):
+    return CliRunner(env={"NO_COLOR": "1", **environment}).invoke(app, list(map(str, arguments)))
 
 
 def test_version_is_the_packages():
@@ -77,6 +85,212 @@ def test_mistakes_are_explained(arguments, message):
     assert result.exit_code == 2
     text = " ".join(result.output.replace("│", " ").split())
     assert message in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["algebra", "matrix(2,3)"], "matrix"),
+        (["algebra", ""], "unknown algebra ''"),
+        (["profile", "gru_lm", "--set", "hidden_size={[]}"], "hidden_size must be int; got '{[]}'"),
+        (["profile", "gru_lm", "--set", f"hidden_size={'-' * 3000}1"], "hidden_size must be int; got '---"),
+        (["profile", "gru_lm", "--set", f"hidden_size={'(' * 3000}"], "hidden_size must be int; got '((("),
+        (["profile", "gru_lm", "--set", f"hidden_size={'9' * 5000}"], "hidden_size must be int; got '999"),
+        (["profile", "gru_lm", "--set", f"hidden_size=0x{'f' * 5000}"], "a whole number must lie between"),
+        (["profile", "gru_lm", "--set", f"hidden_size={2**63}"], "a whole number must lie between"),
+        (["profile", "cifar_resnet", "--image-size", "9" * 30], "--image-size"),
+        (["report", "nowhere[/b]"], "nowhere[/b]"),
+        (["sweep", "digits", "--seeds", "9" * 30], "--seeds"),
+        (["train", "digits", "--seed", "9" * 30], "--seed"),
+        (["bench", "figure", "/dev/null", "--out", "."], "there must be rows to draw"),
+    ],
+)
+def test_odd_arguments_are_explained(arguments, message):
+    result = run(*arguments)
+    assert result.exit_code == 2
+    assert message in result.output
+    assert "unexpected" not in result.output
+
+
+@pytest.mark.parametrize("width", ["1e6", "1e308", "nan", "inf", "-inf", "0", "-1", "1e-300", "9" * 30])
+def test_a_width_that_no_network_can_have_is_explained(width):
+    result = run("profile", "resnet50", "--width", width)
+    assert result.exit_code == 2
+    assert "unexpected" not in result.output
+
+
+def test_a_folder_in_the_place_of_a_file_is_named_and_left_alone(tmp_path):
+    options = {"hidden_size": 16, "num_readouts": 1}
+    model = algebranets.models.create("gru_lm", algebra="M2R", **options)
+    Pruner(model, 0.9).finish()
+    publish(model, "gru_lm", M2R, options, tmp_path / "pruned.safetensors")
+    (tmp_path / "folder").mkdir()
+    result = run("sparse", tmp_path / "pruned.safetensors", "--out", tmp_path / "folder")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == f"error: {tmp_path / 'folder'}: Is a directory.\n"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["folder", "pruned.safetensors"]
+
+
+def test_settings_are_literals_or_text():
+    given = ["a=1", "b=1e3", "c=true", "d=(0.5, 0.9)", "e=tuple", "f={[]}", f"g={'-' * 3000}1", "h=", "i=x=y"]
+    read = read_settings(given)
+    assert (read["a"], read["b"], read["c"], read["d"], read["e"]) == (1, 1000.0, True, (0.5, 0.9), "tuple")
+    assert (read["f"], read["g"], read["h"], read["i"]) == ("{[]}", "-" * 3000 + "1", "", "x=y")
+
+
+# How commands end ----------------------------------------------------------------------------------------------------
+
+
+def ending(end, **environment):
+    """What a command that calls this function prints, by the boundary that all commands have."""
+    commands = typer.Typer(cls=Commands)
+    commands.command("end")(lambda: end())
+    commands.command("other")(lambda: None)
+    return CliRunner(env={"NO_COLOR": "1", "COLUMNS": "40", **environment}).invoke(commands, ["end"])
+
+
+def raising(error):
+    def end():
+        raise error
+
+    return end
+
+
+def endless():
+    return endless()
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (ValueError("width must be 1; got 2. Take 1."), "error: width must be 1; got 2. Take 1."),
+        (ValueError("[/b] of\ntwo\x1b[31m lines"), "error: [/b] of two\\x1b[31m lines"),
+        (ValueError("a path " + "x" * 200), "error: a path " + "x" * 200),
+        (FileNotFoundError(2, "No such file or directory", "a/file"), "error: a/file: No such file or directory."),
+        (OSError("the disk is gone"), "error: the disk is gone"),
+    ],
+    ids=str,
+)
+def test_an_error_that_explains_itself_is_printed_as_it_is(error, line):
+    result = ending(raising(error))
+    assert (result.exit_code, result.stdout, result.stderr) == (2, "", f"{line}\n")
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        raising(KeyError("x")), raising(RuntimeError("a\nb\n")), raising(ZeroDivisionError()), raising(ValueError()),
+        raising(AssertionError()), endless, lambda: b"\xff".decode(), lambda: json.loads("{"), lambda: [][0],
+    ],
+    ids=["KeyError", "RuntimeError", "ZeroDivisionError", "ValueError", "AssertionError", "RecursionError",
+         "UnicodeDecodeError", "JSONDecodeError", "IndexError"],
+)  # fmt: skip
+def test_any_other_error_is_one_line_that_says_it_may_be_a_bug(end, request):
+    name = request.node.callspec.id
+    result = ending(end)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.startswith(f"error: unexpected {name}: ")
+    assert result.stderr.endswith("may be a bug in algebranets. ALGEBRANETS_TRACEBACK=1 shows the traceback.)\n")
+    assert result.stderr.count("\n") == 1
+    shown = ending(end, ALGEBRANETS_TRACEBACK="1")
+    assert shown.exit_code == 2
+    assert shown.stderr.startswith("Traceback (most recent call last)")
+    assert shown.stderr.endswith(f"\n{result.stderr}")
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        raising(MemoryError()),
+        raising(torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 TiB.")),
+        lambda: torch.empty(2**60),
+    ],
+    ids=["MemoryError", "OutOfMemoryError", "RuntimeError"],
+)
+def test_too_little_memory_is_named_as_such(end, request):
+    result = ending(end)
+    assert result.exit_code == 2
+    assert result.stderr.startswith(f"error: out of memory ({request.node.callspec.id}: ")
+    assert result.stderr.count("\n") == 1
+
+
+def test_ctrl_c_ends_a_command_with_130_and_in_silence():
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell in the background has it ignored
+    result = ending(lambda: signal.raise_signal(signal.SIGINT))
+    signal.signal(signal.SIGINT, before)
+    assert (result.exit_code, result.output) == (130, "")
+
+
+def test_a_closed_pipe_ends_a_command_in_silence():
+    def end():
+        raise BrokenPipeError(32, "Broken pipe")
+
+    result = ending(end)
+    assert result.output == ""
+    assert result.exit_code == 1
+
+
+@pytest.mark.parametrize(
+    "program", [["-m", "algebranets"], [os.path.join(os.path.dirname(sys.executable), "algebranets")]]
+)
+def test_both_ways_to_start_it_end_the_same(program):
+    """And what cannot be printed in the terminal's encoding is escaped."""
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    command = [sys.executable, *program, "algebra", "Ü\udcff"]
+    result = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr.startswith(r"error: unknown algebra '\xdc\udcff'. It must be one of R, C, ")
+    assert result.stderr.count("\n") == 1
+
+
+def test_help_says_how_to_see_a_traceback():
+    assert "Set ALGEBRANETS_TRACEBACK=1" in " ".join(run("--help").stdout.split())
+
+
+# What people name ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["[/b]", "[red]x", ":smile:", "ü", "a" * 100])
+def test_names_are_printed_as_they_are(tmp_path, name):
+    """They are no markup of rich's, and no emoji."""
+    file = tmp_path / "table.json"
+    file.write_text(json.dumps({"name": name, "components": ["a", "b"], "table": [["a", "b"], ["b", "-a"]]}))
+    result = run("algebra", file)
+    assert result.exit_code == 0, result.output
+    assert f"{name} |  a  b" in result.stdout
+    result = run("profile", "gru_lm", "--algebra", file, "--set", "hidden_size=16")
+    assert result.exit_code == 0, result.output
+    assert name in result.stdout.replace("\n", "")
+    arguments = ["--rounds", "1", "--width", "16", "--batch", "2", "--op", "linear"]
+    result = run("bench", "layers", "--algebra", file, *arguments)
+    assert result.exit_code == 0, result.output
+    assert name in result.stdout
+
+
+@pytest.mark.parametrize("columns", [40, 80, 120])
+def test_a_path_is_never_broken(tmp_path, columns):
+    folder = tmp_path / ("a long [b] name :smile: " * 5).strip()
+    arguments = ["--algebra", "C", "--op", "linear", "--width", "16", "--batch", "2", "--rounds", "1"]
+    result = run("bench", "layers", *arguments, "--save", folder / "rows.jsonl", COLUMNS=str(columns))
+    assert f"rows written to {folder / 'rows.jsonl'}\n" in result.output
+    result = run("bench", "figure", folder / "rows.jsonl", "--out", folder / "figure.svg", COLUMNS=str(columns))
+    assert f"1 rows drawn in {folder / 'figure.svg'}\n" in result.output
+    for command in (
+        ["algebra", folder / "x.toml"],
+        ["eval", folder],
+        ["generate", folder],
+        ["train", "--resume", folder],
+    ):
+        result = run(*command, COLUMNS=str(columns))
+        assert result.exit_code == 2
+        assert str(command[-1]) in result.stderr
+        assert result.stderr.count("\n") == 1
+
+
+def test_a_warning_is_one_line_with_its_path_whole(tmp_path, capsys):
+    show_warnings()
+    logging.getLogger("algebranets").warning("checkpoint %s [/b] is broken", tmp_path / ("x" * 200))
+    assert capsys.readouterr().out == f"warning: checkpoint {tmp_path / ('x' * 200)} [/b] is broken\n"
 
 
 def test_bench_prints_ratios_and_writes_rows(tmp_path):

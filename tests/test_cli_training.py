@@ -2,6 +2,8 @@
 
 import json
 import os
+import shlex
+import shutil
 import signal
 import struct
 import subprocess
@@ -116,10 +118,31 @@ def test_a_terminal_that_is_too_narrow_cuts_nothing():
 def test_mistakes_are_explained(arguments, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     result = run(*arguments)
-    assert result.exit_code in (1, 2)
+    assert result.exit_code == 2
     assert message in text(result)
     assert "Traceback" not in result.output
     assert not list(tmp_path.iterdir())
+
+
+def test_a_run_that_goes_on_has_the_threads_it_began_with_unless_told_otherwise(tmp_path):
+    folder = tmp_path / "run"
+    begun = run("train", "digits", "--width", 0.125, *TINY, "--threads", 3, "--out", folder)
+    assert begun.exit_code == 0, begun.output
+    for arguments, threads in (([], 3), (["--threads", 2], 2), ([], 2)):
+        (folder / "weights.safetensors").unlink()  # which it makes again
+        assert run("train", "--resume", folder, *arguments).exit_code == 0
+        assert RunFolder(folder).environment()["hardware"]["threads"] == threads
+    assert "threads must lie between 0 and 1024" in text(run("train", "digits", "--threads", -1))
+
+
+def test_eval_and_resume_agree_on_what_is_finished(finished, tmp_path):
+    """A run without its weights is not: it is said so, and what is said to do helps."""
+    folder = shutil.copytree(finished[0], tmp_path / "run")
+    (folder / "weights.safetensors").unlink()
+    said = text(run("eval", folder))
+    assert "is not finished: go on with it by `algebranets train --resume" in said
+    assert run("train", "--resume", folder).exit_code == 0
+    assert run("eval", folder).exit_code == 0
 
 
 def test_settings_of_a_run_that_goes_on_cannot_be_changed(finished):
@@ -169,7 +192,7 @@ def test_a_sweep_does_not_take_another_experiments_result_for_its_own(tmp_path):
         file.write_text(words * 400)
     trained_for_sweep(["char-lm", "--data", files[0], *settings], tmp_path)
     result = run("sweep", "char-lm", "--algebras", "R", "--data", files[1], *settings, "--out", tmp_path)
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert "holds another experiment" in text(result)
     tables = [tmp_path / name / "t.toml" for name in ("a", "b")]
     for table, square in zip(tables, ("-a", "0"), strict=True):
@@ -197,14 +220,16 @@ def test_eval_finds_the_data_where_training_did(tmp_path, monkeypatch):
 def test_sweep_trains_all_side_by_side_and_skips_what_is_done(tmp_path):
     """Of any width and algebra."""
     over = ["--algebras", "C, clifford(0,1)", "--widths", "0.12345678"]
-    arguments = ["sweep", "digits", *over, *TINY, "--out", tmp_path, "--jobs", 2]
+    arguments = ["sweep", "digits", *over, *TINY, "--out", tmp_path, "--jobs", 2, "--threads", 1]
     result = run(*arguments)
     assert result.exit_code == 0, result.output
     made = sorted(tmp_path.glob("digits/*/result.json"))
     results = [json.loads(path.read_text()) for path in made]
     assert [(row["algebra"], row["width"]) for row in results] == [("C", 0.12345678), ("clifford(0,1,0)", 0.12345678)]
-    typed = f"algebranets train digits --algebra C --width 0.12345678 --seed 0 --out {made[0].parent} --set steps=4"
+    out = shlex.quote(str(made[0].parent))
+    typed = f"algebranets train digits --algebra C --width 0.12345678 --seed 0 --out {out} --threads 1 --set steps=4"
     assert json.loads(made[0].read_text())["command"].startswith(typed)
+    assert [row["environment"]["hardware"]["threads"] for row in results] == [1, 1]
     before = [path.stat().st_mtime_ns for path in made]
     (made[0].parent / "output.txt").unlink()
     again = run(*arguments)
@@ -230,7 +255,7 @@ def test_a_sweep_takes_every_value_that_each_names(tmp_path):
 
 def test_a_sweep_says_why_a_run_failed(tmp_path):
     result = run("sweep", "cifar10", "--algebras", "R", "--data", tmp_path, "--out", tmp_path / "runs")
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert "failed: R-seed0: error: cifar10 is not there" in text(result)
     assert f"All it printed is in {tmp_path / 'runs/cifar10/R-seed0/output.txt'}" in text(result)
     assert "algebranets report" not in result.output
@@ -266,7 +291,7 @@ def test_the_demo_trains_four_networks_and_writes_a_page(tmp_path):
 def test_a_run_that_diverges_ends_with_one_message(tmp_path):
     settings = ["--set", "optimizer.lr=1e30", "--set", "schedule.warmup=0.0", "--log-steps", "1"]
     result = run("train", "digits", "--width", 0.25, *TINY, *settings, "--out", tmp_path / "run")
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert "training has diverged and was stopped" in text(result)
     assert "Traceback" not in result.output
     assert Path(tmp_path / "run" / "log.txt").exists()

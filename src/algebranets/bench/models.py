@@ -56,9 +56,10 @@ def measure(
 
 def _image_network(name: str, batch: int, size: int) -> Benchmark:
     def measure_it(run: Run, algebra: Algebra, sizes: Sizes, compiled: bool) -> Row:
+        _check(name, algebra, sizes.options)
         shape = (sizes.batch or batch, 3, *(2 * [sizes.size or size]))
         images = run.laid_out(torch.randn(shape, device=run.device).to(run.dtype))
-        targets = torch.randint(10, shape[:1], device=run.device)
+        targets = torch.randint(sizes.options.get("num_classes", 10), shape[:1], device=run.device)
         words = f"{shape[0]} x {shape[2]}^2"
         return _training(run, name, algebra, sizes.options, compiled, words, (images,), targets)
 
@@ -68,9 +69,10 @@ def _image_network(name: str, batch: int, size: int) -> Benchmark:
 def _transformer(run: Run, algebra: Algebra, sizes: Sizes, compiled: bool) -> Row:
     """A segment that sees a full memory: sixteen of 1536 characters, the recipe's, if nothing else is said."""
     options = {"num_layers": 24, "window": 1536, **sizes.options}
+    _check("transformer_xl", algebra, options)
     batch, length = sizes.batch or 16, sizes.size or 1536
-    width = int(options.get("d_model", 512))
-    tokens, targets = torch.randint(256, (2, batch, length), device=run.device)
+    width = options.get("d_model", 512)
+    tokens, targets = torch.randint(options.get("vocab_size", 256), (2, batch, length), device=run.device)
     memory = torch.randn(batch, options["window"], width, device=run.device)
     inputs = (tokens, [memory] * options["num_layers"])
     shape = f"{batch} x {length}, {options['num_layers']} layers"
@@ -79,6 +81,7 @@ def _transformer(run: Run, algebra: Algebra, sizes: Sizes, compiled: bool) -> Ro
 
 def _gru(run: Run, algebra: Algebra, sizes: Sizes, _compiled: bool) -> Row:
     """The language model's GRU, one bias a gate, at the recipe's size: cuDNN's, which a compiler does not change."""
+    _check("gru_lm", algebras.R, sizes.options)  # over R any size is right, and `gru_case` takes the nearest
     width, length = sizes.options.get("hidden_size", 2048), sizes.size or 512
     case = gru_case(algebra, width, length, sizes.batch or 16, recurrent_bias=False)
     return measure_case(replace(case, op="gru_lm's GRU"), run)
@@ -89,12 +92,23 @@ def _generation(run: Run, algebra: Algebra, sizes: Sizes, _compiled: bool) -> Ro
     options = {
         "num_layers": 12, "d_model": 4096, "num_heads": 32, "ff_size": 16384, "window": 512, **sizes.options,
     }  # fmt: skip
-    tokens = torch.randint(256, (sizes.batch or 1, sizes.size or options["window"]), device=run.device)
+    _check("transformer_xl", algebra, options)
+    shape = (sizes.batch or 1, sizes.size or options["window"])
+    tokens = torch.randint(options.get("vocab_size", 256), shape, device=run.device)
     ours, real, error = _pair(run, "transformer_xl", algebra, options, (tokens[:1],))
     decoders = [Decoder(model.to(run.dtype).eval(), tokens) for model in (ours, real)]
     times, _ = race(replace(run, capture=False), decoders)  # decoders capture themselves
-    shape = f"{len(tokens)} x {options['d_model']}, {options['num_layers']} layers"
-    return _row(run, "generation", shape, algebra, (ours, real), error, times, run.on_gpu, len(tokens))
+    words = f"{len(tokens)} x {options['d_model']}, {options['num_layers']} layers"
+    return _row(run, "generation", words, algebra, (ours, real), error, times, run.on_gpu, len(tokens))
+
+
+def _check(name: str, algebra: Algebra, options: Mapping[str, Any]) -> None:
+    """Raise what is wrong with the options, before anything is made of them."""
+    for own in ("algebra", "lowering"):
+        if own in options:
+            raise ValueError(f"{own} cannot be set here: the benchmark compares algebras. Leave it away.")
+    with torch.device("meta"):
+        models.create(name, algebra=algebra, **options)
 
 
 def _training(

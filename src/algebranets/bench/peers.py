@@ -73,7 +73,7 @@ def _importable(package: str) -> bool:
         for peer in PEERS:
             if peer.package == package:
                 peer.layer_type()
-    except ImportError:
+    except (ImportError, OSError, RuntimeError):  # a library it loads may be built for another torch or CUDA
         return False
     return True
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, fields
+from dataclasses import MISSING, Field, asdict, dataclass, fields
 from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
@@ -129,10 +129,33 @@ def save(rows: Iterable[Any], path: Path) -> None:
 
 def load(path: Path) -> list[Row]:
     """The rows of a file; those of older versions lack fields, and what is no speed is left out."""
-    known = {field.name for field in fields(Row)}
     found = []
     for number, line in enumerate(path.read_bytes().splitlines(), start=1):
-        row = files.parse(line, f"{path}, line {number}", "It must hold rows that algebranets bench --save wrote.")
-        if "speedup" in row:
-            found.append(Row(**{key: value for key, value in row.items() if key in known}))
+        where, advice = f"{path}, line {number}", "It must hold rows that algebranets bench --save wrote."
+        said = files.parse(line, where, advice)
+        if not isinstance(said, dict):
+            raise ValueError(f"{where} is no row. {advice}")
+        if "speedup" in said:
+            wrong = [field.name for field in fields(Row) if not _is_right(field, said)]
+            if wrong:
+                raise ValueError(f"{where}: {', '.join(wrong)} must be there, and of the right type. {advice}")
+            found.append(Row(**{field.name: said[field.name] for field in fields(Row) if field.name in said}))
     return found
+
+
+def _is_right(field: Field[Any], row: dict[str, Any]) -> bool:
+    """Whether the field's value is of its type; one that has a default may be missing."""
+    if field.name not in row:
+        return field.default is not MISSING
+    kind, value = str(field.type), row[field.name]
+    if kind.endswith(" | None") and value is None:
+        return True
+    if kind.startswith("tuple"):
+        return isinstance(value, list) and len(value) == 2 and all(map(_is_number, value))
+    if kind.startswith(("float", "int")):
+        return _is_number(value)
+    return isinstance(value, {"str": str, "bool": bool}[kind])
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and abs(value) < 1e18  # so no NaN either

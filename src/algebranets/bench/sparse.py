@@ -124,7 +124,7 @@ def _csr(run: Run, width: int, nonzeros: int) -> Tensor:
     mask.scatter_(1, places, torch.arange(width, device=run.device) < counts[:, None])
     columns = mask.nonzero()[:, 1].int()
     starts = torch.cat([counts.new_zeros(1), counts.cumsum(0)]).int()
-    values = torch.randn(len(columns), device=run.device).to(run.dtype) * (nonzeros / width) ** -0.5
+    values = torch.randn(len(columns), device=run.device).to(run.dtype) * (max(1, nonzeros) / width) ** -0.5
     return in_format(torch.sparse_csr_tensor, starts, columns, values, (width, width))
 
 

@@ -8,9 +8,15 @@ import typer
 
 from algebranets import __version__
 from algebranets.cli import algebras, bench, counts, demo, report, sparse, sweep, training, writing
+from algebranets.cli.errors import SHOW_TRACEBACK, Commands
 from algebranets.cli.terminal import console
 
-app = typer.Typer(no_args_is_help=True, add_completion=False)
+app = typer.Typer(
+    cls=Commands,
+    no_args_is_help=True,
+    add_completion=False,
+    epilog=f"An error is one line, with exit code 2. Set {SHOW_TRACEBACK}=1 in the environment to see its traceback.",
+)
 app.command("algebras")(algebras.list_algebras)
 app.command("algebra")(algebras.show_algebra)
 app.command("profile")(counts.profile)
@@ -28,7 +34,7 @@ app.add_typer(bench.app, name="bench")
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        console.print(f"algebranets {__version__}", highlight=False)
+        console.print(f"algebranets {__version__}")
         raise typer.Exit
 
 

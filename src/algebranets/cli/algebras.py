@@ -10,7 +10,7 @@ from rich.table import Table
 
 from algebranets import algebra as algebras
 from algebranets.algebra import Algebra
-from algebranets.cli.terminal import console, get_algebra, new_table, show
+from algebranets.cli.terminal import console, new_table, say, show
 
 #: The rows of the paper's Table 1.
 _PAPER_NAMES = {
@@ -46,7 +46,7 @@ def list_algebras() -> None:
             _blocks(algebra),
         )
     show(table)
-    console.print("One of them, or your own: [bold]algebranets algebra NAME-or-FILE[/]")
+    console.print("One of them, or your own: [bold]algebranets algebra NAME-or-FILE[/]", markup=True)
 
 
 def show_algebra(
@@ -55,11 +55,11 @@ def show_algebra(
     ],
 ) -> None:
     """Print an algebra's multiplication table, its properties and how its products are lowered."""
-    algebra = get_algebra(name)
+    algebra = algebras.get(name)
     if algebra.dim <= 16:
-        console.print(algebra.table(), highlight=False, markup=False)
+        console.print(algebra.table(), soft_wrap=True)
     else:
-        console.print(f"{algebra.name}: {algebra.dim} components (the table is too large to print)")
+        say(f"{algebra.name}: {algebra.dim} components (the table is too large to print)")
     facts = Table(box=None, show_header=False, pad_edge=False)
     facts.add_column(style="dim")
     facts.add_column(overflow="fold")

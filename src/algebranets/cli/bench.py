@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args
 
 import typer
+from rich.text import Text
 
-from algebranets.cli.terminal import console, get_algebra, new_table, or_exit, read_settings, show
+from algebranets import algebra as algebras
+from algebranets.cli.terminal import console, new_table, read_settings, say, show
 from algebranets.product import Lowering
 
 if TYPE_CHECKING:
@@ -20,30 +22,35 @@ app = typer.Typer(no_args_is_help=True, help="Measure speed, as ratios of what w
 
 RowT = TypeVar("RowT")
 _LOWERINGS = tuple(name for name in get_args(Lowering) if name != "reference")
+#: No device holds more rows and features, or longer images and texts; torch can still count their bytes.
+_MAX_SIZE, _MAX_LENGTH = 2**20, 2**16
 
 
 def _known(names: list[str] | None) -> list[str] | None:
     for name in names or ():
-        get_algebra(name)
+        algebras.get(name)
     return names
 
 
 def _one_of(option: str, choices: Iterable[str], given: Iterable[str] | None) -> None:
     for value in given or ():
         if value not in choices:
-            raise typer.BadParameter(f"{option} must be one of {', '.join(choices)}; got {value!r}.")
+            raise ValueError(f"{option} must be one of {', '.join(choices)}; got {value!r}.")
 
 
 _Algebras = Annotated[list[str] | None, typer.Option(callback=_known, help="Only these; give it several times.")]
-_Widths = Annotated[list[int] | None, typer.Option(min=1, help="Features of a layer; give it several times.")]
+_Widths = Annotated[
+    list[int] | None, typer.Option(min=1, max=_MAX_SIZE, help="Features of a layer; give it several times.")
+]
 _Device = Annotated[str, typer.Option(help="cpu or cuda.")]
 _Dtype = Annotated[str, typer.Option(help="float32, float64, or bfloat16 or float16 under autocast.")]
 _Stored = Annotated[str, typer.Option(help="float32, float64, bfloat16 or float16: of parameters too.")]
-_Rounds = Annotated[int, typer.Option(min=1, help="How often each layer is timed.")]
+_Rounds = Annotated[int, typer.Option(min=1, max=_MAX_SIZE, help="How often each layer is timed.")]
 _Batch = Annotated[
-    int | None, typer.Option(min=1, help="Rows of linear layers; 1/64 of it are images, 1/32 sequences.")
+    int | None, typer.Option(min=1, max=_MAX_SIZE, help="Rows of linear layers; 1/64 of it are images, 1/32 sequences.")
 ]
-_Images = Annotated[int | None, typer.Option(min=1, help="Images.")]
+_Batches = Annotated[list[int] | None, typer.Option(min=1, max=_MAX_SIZE, help="Rows; give it several times.")]
+_Images = Annotated[int | None, typer.Option(min=1, max=_MAX_SIZE, help="Images.")]
 _Capture = Annotated[
     bool,
     typer.Option(help="On a GPU, replay both sides as CUDA graphs: at small sizes launches are measured otherwise."),
@@ -82,9 +89,10 @@ def bench_layers(
 def bench_decode(
     algebra: _Algebras = None,
     width: _Widths = None,
-    batch: Annotated[list[int] | None, typer.Option(min=1, help="Rows; give it several times.")] = None,
+    batch: _Batches = None,
     num_layers: Annotated[
-        int | None, typer.Option(min=1, help="Of the chain; else 8 or more, that fill a GPU's cache four times.")
+        int | None,
+        typer.Option(min=1, max=_MAX_SIZE, help="Of the chain; else 8 or more, that fill a GPU's cache four times."),
     ] = None,
     lowering: _Lowering = "auto",
     device: _Device = "cpu",
@@ -107,7 +115,7 @@ def bench_decode(
 def bench_sparse(
     algebra: _Algebras = None,
     width: _Widths = None,
-    batch: Annotated[list[int] | None, typer.Option(min=1, help="Rows; give it several times.")] = None,
+    batch: _Batches = None,
     sparsity: Annotated[
         list[float] | None, typer.Option(min=0, max=0.999, help="Shares of tuples that are zero; several times.")
     ] = None,
@@ -131,7 +139,7 @@ def bench_sparse(
 def bench_depthwise(
     algebra: _Algebras = None,
     batch: _Images = None,
-    image_size: Annotated[int, typer.Option(min=32, help="Of the network's input.")] = 224,
+    image_size: Annotated[int, typer.Option(min=32, max=_MAX_LENGTH, help="Of the network's input.")] = 224,
     lowering: _Lowering = "auto",
     device: _Device = "cpu",
     dtype: _Dtype = "float32",
@@ -155,8 +163,10 @@ def bench_models(
         list[str] | None, typer.Option(help="Only this; give it several times. An unknown one lists them all.")
     ] = None,
     algebra: _Algebras = None,
-    batch: Annotated[int | None, typer.Option(min=1, help="Images or texts.")] = None,
-    size: Annotated[int | None, typer.Option(min=1, help="Height of images, length of texts or of a prompt.")] = None,
+    batch: Annotated[int | None, typer.Option(min=1, max=_MAX_SIZE, help="Images or texts.")] = None,
+    size: Annotated[
+        int | None, typer.Option(min=1, max=_MAX_LENGTH, help="Height of images, length of texts or of a prompt.")
+    ] = None,
     options: Annotated[
         list[str] | None, typer.Option("--set", help="Options of the models, as in num_layers=2; several times.")
     ] = None,
@@ -180,7 +190,7 @@ def bench_models(
 @app.command("peers")
 def bench_peers(
     op: Annotated[list[str] | None, typer.Option(help="Only linear or conv2d; give it several times.")] = None,
-    width: Annotated[int | None, typer.Option(min=1, help="Features of linear layers.")] = None,
+    width: Annotated[int | None, typer.Option(min=1, max=_MAX_SIZE, help="Features of linear layers.")] = None,
     batch: _Batch = None,
     device: _Device = "cpu",
     dtype: _Dtype = "float32",
@@ -197,7 +207,7 @@ def bench_peers(
     _print_rows(f"Forward and backward, {dtype}: the other library's time over ours", rows, save)
     absent = peers.missing()
     if absent:
-        console.print(f"left out, for they cannot be imported here: {', '.join(absent)}", soft_wrap=True)
+        say(f"left out, for they cannot be imported here: {', '.join(absent)}")
 
 
 @app.command("zeros")
@@ -221,8 +231,10 @@ def bench_zeros(
 @app.command("attention")
 def bench_attention(
     algebra: _Algebras = None,
-    window: Annotated[list[int] | None, typer.Option(help="Positions seen; give it several times.")] = None,
-    batch: Annotated[int, typer.Option(min=1, help="Sequences.")] = 8,
+    window: Annotated[
+        list[int] | None, typer.Option(min=1, max=_MAX_LENGTH, help="Positions seen; give it several times.")
+    ] = None,
+    batch: Annotated[int, typer.Option(min=1, max=_MAX_SIZE, help="Sequences.")] = 8,
     dtype: _Dtype = "bfloat16",
     rounds: _Rounds = 11,
     capture: _Capture = True,
@@ -240,7 +252,7 @@ def bench_attention(
 def bench_error(
     algebra: _Algebras = None,
     width: _Widths = None,
-    batch: Annotated[int, typer.Option(min=1, help="Rows.")] = 512,
+    batch: Annotated[int, typer.Option(min=1, max=_MAX_SIZE, help="Rows.")] = 512,
     device: _Device = "cpu",
     save: _Save = None,
 ) -> None:
@@ -260,7 +272,7 @@ def bench_error(
     show(table)
     console.print(f"{done[0].device}; torch {done[0].torch}; growth: bilinear over blocks.")
     if save is not None:
-        console.print(f"rows written to {save}", soft_wrap=True)
+        say(f"rows written to {save}")
 
 
 @app.command("figure")
@@ -274,9 +286,9 @@ def bench_figure(
     from algebranets.bench import figure
     from algebranets.files import write
 
-    rows = [row for path in files for row in or_exit(bench.load, path) if not op or row.op in op]
-    write(out, or_exit(figure.draw, rows))
-    console.print(f"{len(rows)} rows drawn in {out}", soft_wrap=True)
+    rows = [row for path in files for row in bench.load(path) if not op or row.op in op]
+    write(out, figure.draw(rows))
+    say(f"{len(rows)} rows drawn in {out}")
 
 
 def _checked(device: str, dtype: str, rounds: int, capture: bool) -> Run:
@@ -286,30 +298,26 @@ def _checked(device: str, dtype: str, rounds: int, capture: bool) -> Run:
     from algebranets.bench import Run
 
     if dtype not in ("float32", "float64", "bfloat16", "float16"):
-        raise typer.BadParameter(f"--dtype must be float32, float64, bfloat16 or float16; got {dtype!r}.")
+        raise ValueError(f"--dtype must be float32, float64, bfloat16 or float16; got {dtype!r}.")
     if device not in ("cpu", "cuda"):
-        raise typer.BadParameter(f"--device must be cpu or cuda; got {device!r}.")
+        raise ValueError(f"--device must be cpu or cuda; got {device!r}.")
     if device == "cuda" and not torch.cuda.is_available():
-        raise typer.BadParameter("--device cuda: torch sees no CUDA device here.")
+        raise ValueError("--device cuda: torch sees no CUDA device here.")
     number: torch.dtype = getattr(torch, dtype)
     return Run(device, number, rounds, capture)
 
 
 def _collected(rows: Iterable[RowT], save: Path | None) -> list[RowT]:
-    """All rows, saved as they come; what must hold and does not ends the program."""
+    """All rows, saved as they come."""
     from algebranets import bench
 
     done: list[RowT] = []
-
-    def collect() -> None:
+    with console.status("measuring") as status:
         for row in rows:
             done.append(row)
-            status.update(f"measured {row.op} {row.shape} over {row.algebra}")  # type: ignore[attr-defined]
+            status.update(Text(f"measured {row.op} {row.shape} over {row.algebra}"))  # type: ignore[attr-defined]
             if save is not None:
                 bench.save(done, save)
-
-    with console.status("measuring") as status:
-        or_exit(collect)
     return done
 
 
@@ -360,8 +368,8 @@ def _print_rows(title: str, rows: Iterable[Row], save: Path | None) -> None:
     done = _collected(rows, save)
     table, columns, notes = new_table(title), [], []
     table.padding = 0  # there are many columns
-    for heading, say, note in _COLUMNS:
-        cells = [say(row) for row in done]
+    for heading, cell, note in _COLUMNS:
+        cells = [cell(row) for row in done]
         if any(cells):
             columns.append(cells)
             left = heading in ("layer", "shape", "algebra", "lowering", "against")
@@ -376,4 +384,4 @@ def _print_rows(title: str, rows: Iterable[Row], save: Path | None) -> None:
     console.print(f"{first.device}; torch {first.torch}; medians of {first.rounds} rounds, timed in turn, {graphs}.")
     console.print(f"{'; '.join(notes)}.")
     if save is not None:
-        console.print(f"rows written to {save}", soft_wrap=True)
+        say(f"rows written to {save}")

@@ -8,9 +8,9 @@ from inspect import signature
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.markup import escape
 
-from algebranets.cli.terminal import console, get_algebra, new_table, read_settings, short, show
+from algebranets import algebra as algebras
+from algebranets.cli.terminal import console, new_table, read_settings, short, show
 
 if TYPE_CHECKING:
     from algebranets import accounting
@@ -24,7 +24,7 @@ def profile(
     options: Annotated[
         list[str] | None, typer.Option("--set", help="Further options, as in num_layers=42; give it several times.")
     ] = None,
-    image_size: Annotated[int | None, typer.Option(min=1, help="Of an image network's input.")] = None,
+    image_size: Annotated[int | None, typer.Option(min=1, max=2**16, help="Of an image network's input.")] = None,
     depth: Annotated[int, typer.Option(min=1, help="How finely to split: parts of a layer's name.")] = 1,
     as_json: Annotated[bool, typer.Option("--json", help="Print every layer as JSON instead.")] = False,
 ) -> None:
@@ -34,17 +34,14 @@ def profile(
     from algebranets import accounting, models
 
     arguments = {
-        "algebra": get_algebra(algebra),
+        "algebra": algebras.get(algebra),
         **({} if width is None else {"width": width}),
         **read_settings(options or []),
     }
-    try:
-        with torch.device("meta"):  # counting needs no weights
-            built: Any = models.create(model, **arguments)
-            inputs = built.example_inputs(**_image_size(model, built, image_size))
-            total = accounting.account(built, *inputs)
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from None
+    with torch.device("meta"):  # counting needs no weights
+        built: Any = models.create(model, **arguments)
+        inputs = built.example_inputs(**_image_size(model, built, image_size))
+        total = accounting.account(built, *inputs)
     if as_json:
         console.print_json(json.dumps({"model": model, "options": arguments, **total.to_dict()}, default=str))
         return
@@ -59,9 +56,9 @@ def profile(
     table.add_row("total", *_figures(total), style="bold")
     show(table)
     if total.statistics:
-        console.print(f"Besides, {short(total.statistics)} moving statistics.", highlight=False)
+        console.print(f"Besides, {short(total.statistics)} moving statistics.")
     if total.paper is not None and round(total.paper) != total.multiplies:
-        console.print(f"Operations as the paper counts them: {short(total.paper)}.", highlight=False)
+        console.print(f"Operations as the paper counts them: {short(total.paper)}.")
 
 
 def _image_size(name: str, model: Any, size: int | None) -> dict[str, int]:
@@ -105,14 +102,14 @@ def _print_published(published: paper.Table) -> None:
         mark = f"[{notes.index(entry.note) + 1}]" if entry.note in notes and entry.agrees is not True else ""
         table.add_row(
             entry.row if entry.row != row else "", entry.quantity, entry.printed, _computed(entry), _difference(entry),
-            escape(mark),
+            mark,
         )  # fmt: skip
         row = entry.row
     show(table)
     for number, note in enumerate(notes, 1):
-        console.print(f"[{number}] {note}", highlight=False, markup=False)
+        console.print(f"[{number}] {note}")
     for note in published.notes:
-        console.print(note, highlight=False, markup=False)
+        console.print(note)
     console.print()
 
 

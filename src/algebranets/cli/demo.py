@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from algebranets.cli import training
-from algebranets.cli.terminal import console, new_table, or_exit, read_settings, short, show
+from algebranets.cli.terminal import console, new_table, read_settings, say, short, show
 
 ALGEBRAS = ("R", "C", "H", "M2R")
 
@@ -27,16 +27,16 @@ def demo(
     from algebranets.train import Hardware, Stopped, run
 
     settings = read_settings(options or [])
-    experiments = [or_exit(recipes.create, "digits", name, settings=settings) for name in ALGEBRAS]
+    experiments = [recipes.create("digits", name, settings=settings) for name in ALGEBRAS]
     console.print("The same small ResNet over four algebras, on 1,437 handwritten digits; tested on 360 others.")
     training.show_warnings()
     results = []
     try:
         with new_progress() as progress:
-            bars = [Bar(progress, experiment.algebra) for experiment in experiments]
+            bars = [Bar(progress, name) for name in ALGEBRAS]
             for experiment, bar in zip(experiments, bars, strict=True):
                 hardware = Hardware(accelerator="cpu", log_steps=10)
-                result = or_exit(run, experiment, out / experiment.name, hardware, [bar])
+                result = run(experiment, out / experiment.name, hardware, [bar])
                 assert result is not None  # there is one process
                 bar.finish(result)
                 results.append(result)
@@ -56,4 +56,4 @@ def demo(
             f"{result.seconds:.0f}",
         )
     show(table)
-    console.print(f"The report: {page.write(results, out)}", soft_wrap=True, highlight=False)
+    say(f"The report: {page.write(results, out)}")

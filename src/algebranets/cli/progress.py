@@ -17,11 +17,11 @@ from algebranets.train.tasks import Task
 def new_progress() -> Progress:
     """Bars in the house style: what, how far, how much longer, and what was measured last."""
     return Progress(
-        TextColumn("{task.description:<5}"),
+        TextColumn("{task.description:<5}", markup=False),
         BarColumn(bar_width=24),
         MofNCompleteColumn(),
         TimeRemainingColumn(compact=True),
-        TextColumn("{task.fields[status]}"),
+        TextColumn("{task.fields[status]}", markup=False),
         console=console,
     )
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.text import Text
 
-from algebranets.cli.terminal import console, new_table, show
+from algebranets.cli.terminal import console, new_table, say, show
 
 if TYPE_CHECKING:
     from algebranets.report.tables import Sheet
@@ -39,20 +39,17 @@ def report(
     from algebranets.report import groups, page, summary, tables
     from algebranets.train import results
 
-    try:
-        found = results.read(runs)
-        studies = groups.studies(found)
-        path = page.write(found, out)
-    except (ValueError, OSError) as error:
-        raise typer.BadParameter(str(error)) from None
+    found = results.read(runs)
+    studies = groups.studies(found)
+    path = page.write(found, out)
     for study in studies:
         for sheet in tables.sheets(study):
             _print(f"{study.recipe}: {sheet.title[0].lower()}{sheet.title[1:]}", sheet)
-        console.print(summary.headline(study), highlight=False, markup=False)
+        console.print(summary.headline(study))
         console.print()
     for folder in results.unfinished(runs):
-        console.print(f"Left out, as it is not finished: {folder}", highlight=False, markup=False, soft_wrap=True)
-    console.print(f"The page: {path}", highlight=False, markup=False, soft_wrap=True)
+        say(f"Left out, as it is not finished: {folder}")
+    say(f"The page: {path}")
 
 
 def _print(title: str, sheet: Sheet) -> None:
@@ -66,7 +63,7 @@ def _print(title: str, sheet: Sheet) -> None:
         table.add_row(*(Text(_broken(cell.text), style=_STYLES[cell.tone]) for cell in row))
     show(table)
     for note in sheet.notes:
-        console.print(note, highlight=False, markup=False)
+        console.print(note)
     console.print()
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from algebranets.cli.terminal import console, or_exit, short
+from algebranets.cli.terminal import say, short
 
 
 def sparse(
@@ -21,22 +21,20 @@ def sparse(
     from algebranets.nn.sparse import AT_LEAST, SparseLinear, sparse
     from algebranets.train.weights import describe, load, publish
 
-    model = or_exit(load, run)
+    model = load(run)
     file, described = describe(run)
     least = AT_LEAST if at_least is None else at_least
     made = sparse(model, least)
     layers = [module for module in made.modules() if isinstance(module, SparseLinear)]
     if not layers:
-        raise typer.BadParameter(
+        raise ValueError(
             f"{run} has no linear layer or 1 x 1 convolution of whose tuples {100 * least:g} % are zero: train it "
             "with --set pruning.sparsity=0.9, or ask for less with --at-least."
         )
     publish(made, described["model"], model.algebra, described["options"], out)  # type: ignore[arg-type]
     full = sum(layer.in_features * layer.out_features // layer.algebra.dim for layer in layers)
     gone = 1 - sum(layer.values.numel() for layer in layers) / full
-    console.print(
+    say(
         f"{len(layers)} layers are sparse, {100 * gone:.0f} % of their tuples being zero: "
-        f"{short(out.stat().st_size)}B in {out}, in place of {short(file.stat().st_size)}B.",
-        soft_wrap=True,
-        highlight=False,
+        f"{short(out.stat().st_size)}B in {out}, in place of {short(file.stat().st_size)}B."
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import signal
 from collections.abc import Iterable
 from pathlib import Path
@@ -9,11 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.live import Live
-from rich.markup import escape
 from rich.table import Table
 
 from algebranets.cli import training
-from algebranets.cli.terminal import console, new_table, or_exit, read_settings, split_names
+from algebranets.cli.terminal import console, new_table, read_settings, say, split_names
 
 if TYPE_CHECKING:
     from algebranets.recipes.sweep import Job
@@ -23,7 +23,7 @@ def sweep(
     recipe: Annotated[str, typer.Argument(help="As listed by `algebranets recipes`.")],
     algebras: Annotated[str, typer.Option(help="With commas between.")] = "R,C,H,M2R",
     widths: Annotated[str, typer.Option(help="Width multipliers, with commas between.")] = "1",
-    seeds: Annotated[int, typer.Option(min=1, help="How many: 0, 1, ...")] = 1,
+    seeds: Annotated[int, typer.Option(min=1, max=1000, help="How many: 0, 1, ...")] = 1,
     options: training.Settings = None,
     each: Annotated[
         list[str] | None,
@@ -35,6 +35,7 @@ def sweep(
     accelerator: training.Accelerator = "auto",
     precision: training.Precision = "auto",
     compile: training.Compile = False,
+    threads: training.Threads = 0,
     data: training.Data = "",
     checkpoint_minutes: training.Minutes = 5.0,
 ) -> None:
@@ -47,20 +48,20 @@ def sweep(
     for name, value, usual in (
         ("--accelerator", accelerator, "auto"),
         ("--precision", precision, "auto"),
+        ("--threads", str(threads), "0"),
         ("--data", data, ""),
         ("--checkpoint-minutes", f"{checkpoint_minutes:g}", "5"),
     ):
         flags += [name, value] if value != usual else []
-    todo = or_exit(
-        sweeping.jobs,
+    todo = sweeping.jobs(
         recipe,
         split_names(algebras),
-        [or_exit(_number, width) for width in widths.split(",")],
+        [_number(width) for width in widths.split(",")],
         range(seeds),
         settings,
         out,
         flags,
-        or_exit(_several, each or []),
+        _several(each or []),
     )
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: runs stop behind checkpoints
     try:
@@ -75,11 +76,11 @@ def sweep(
         console.line()  # `Live` ends its last table without
     for job in todo:
         if job.failed:
-            console.print(f"[red]failed[/]: {job.experiment.name}: {escape(job.last_words)}", soft_wrap=True)
-            console.print(f"All it printed is in {job.output}.", soft_wrap=True)
+            say(f"{job.experiment.name}: {job.last_words}", "failed", "red")
+            say(f"All it printed is in {job.output}.")
     if any(job.result is not None for job in todo):
-        console.print(f"Make tables and figures of it by `algebranets report {out / recipe}`.", soft_wrap=True)
-    raise typer.Exit(1 if any(job.failed for job in todo) else 0)
+        say(f"Make tables and figures of it by `algebranets report {shlex.quote(str(out / recipe))}`.")
+    raise typer.Exit(2 if any(job.failed for job in todo) else 0)
 
 
 def _several(options: list[str]) -> dict[str, list[Any]]:

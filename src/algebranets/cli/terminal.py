@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable
-from typing import Any, TypeVar
 
-import typer
 from rich import box
 from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table
+from rich.text import Text
 
-from algebranets import algebra as algebras
-from algebranets.algebra import Algebra
-
-console = Console()
-
-T = TypeVar("T")
+#: Names and paths are printed as they are: whoever wants markup asks for it.
+console = Console(markup=False, emoji=False, highlight=False)
+error_console = Console(stderr=True, markup=False, emoji=False, highlight=False)
 
 
 def new_table(title: str) -> Table:
@@ -26,17 +21,22 @@ def new_table(title: str) -> Table:
     return Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", padding=(0, 1, 0, 0), pad_edge=False)
 
 
-def or_exit(function: Callable[..., T], *arguments: Any, **options: Any) -> T:
-    """What the function gives, or the end of the program with what is wrong."""
-    try:
-        return function(*arguments, **options)
-    except (ValueError, OSError) as error:
-        raise typer.BadParameter(str(error)) from None
+def say(text: str, mark: str = "", style: str = "", on: Console = console) -> None:
+    """Print a sentence that may name a path: on one line, however long, so that the path can be copied.
+
+    A ``mark`` of some style is put before it, as in "error: ...".
+    """
+    on.print(Text.assemble((mark, style), ": " if mark else "", printable(text)), soft_wrap=True)
 
 
-def get_algebra(name: str) -> Algebra:
-    """The algebra of this name, or the end of the program with what is wrong."""
-    return or_exit(algebras.get, name)
+def printable(text: str) -> str:
+    """The text on one line, with escapes for what would not show, or would steer the terminal.
+
+    >>> print(printable(chr(27) + "[31m of" + chr(10) + "two lines"))
+    \\x1b[31m of two lines
+    """
+    one_line = " ".join(text.splitlines())
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in one_line)
 
 
 def read_settings(options: list[str]) -> dict[str, object]:
@@ -45,13 +45,22 @@ def read_settings(options: list[str]) -> dict[str, object]:
     for option in options:
         key, equals, text = option.partition("=")
         if not equals:
-            raise typer.BadParameter(f"--set takes NAME=VALUE, as in --set num_layers=42; got {option!r}.")
-        words = {"true": True, "false": False}
-        try:
-            settings[key] = words[text] if text in words else ast.literal_eval(text)
-        except (ValueError, SyntaxError):
-            settings[key] = text
+            raise ValueError(f"--set takes NAME=VALUE, as in --set num_layers=42; got {option!r}.")
+        settings[key] = _read_value(key, text)
     return settings
+
+
+def _read_value(key: str, text: str) -> object:
+    words = {"true": True, "false": False}
+    if text in words:
+        return words[text]
+    try:
+        value = ast.literal_eval(text)
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):  # all that it may raise
+        return text
+    if isinstance(value, int) and abs(value) >= 2**63:  # which neither torch nor a float may be able to hold
+        raise ValueError(f"--set {key}: a whole number must lie between -2^63 and 2^63; got {len(text)} characters.")
+    return value
 
 
 def read_duration(text: str) -> float:
@@ -65,7 +74,7 @@ def read_duration(text: str) -> float:
     parts = found.groups("0") if found else ("0", "0", "0")
     seconds = sum(float(part) * size for part, size in zip(parts, (3600, 60, 1), strict=True))
     if not seconds:
-        raise typer.BadParameter(f"a time must be as in 25m, 1h30m or 90s, and more than none; got {text!r}.")
+        raise ValueError(f"a time must be as in 25m, 1h30m or 90s, and more than none; got {text!r}.")
     return seconds
 
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import logging
+import os
+import shlex
 from collections.abc import Mapping
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.logging import RichHandler
-from rich.markup import escape
 
-from algebranets.cli.terminal import console, new_table, or_exit, read_duration, read_settings, short, show, split_names
+from algebranets.algebra import get as get_algebra
+from algebranets.cli.terminal import console, new_table, read_duration, read_settings, say, short, show, split_names
 
 if TYPE_CHECKING:
     from algebranets.train import Experiment, Hardware, Result
@@ -35,6 +36,9 @@ Compile = Annotated[
     typer.Option(
         "--compile", help="torch.compile the model; on a GPU its forward and backward also become CUDA graphs."
     ),
+]
+Threads = Annotated[
+    int, typer.Option(help="On the CPU, of each process; 0 is as before, or as many as there are cores.")
 ]
 Data = Annotated[
     str, typer.Option(help="Where data sets lie (otherwise ALGEBRANETS_DATA or ./data), or your own text.")
@@ -64,9 +68,9 @@ def list_recipes(
     for recipe in recipes.RECIPES:
         cells: list[str] = []
         for name in names:
-            experiment = or_exit(recipes.create, recipe, name)
+            experiment = recipes.create(recipe, name)
             included = data.DATASETS[experiment.data.name].is_included
-            fit = or_exit(plan.make, experiment, "") if included else None
+            fit = plan.make(experiment, "") if included else None
             with torch.device("meta"):
                 model: Any = fit.fitted.build() if fit else experiment.build()
                 inputs = fit.example_inputs(model) if fit else model.example_inputs()
@@ -89,7 +93,7 @@ def train(
     recipe: Annotated[str, typer.Argument(help="As listed by `algebranets recipes`.")] = "",
     algebra: Algebra = "R",
     width: Width = 1.0,
-    seed: Annotated[int, typer.Option(help="Of weights, batches and dropout.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Of weights, batches and dropout.")] = 0,
     options: Settings = None,
     budget: Budget = "",
     out: Annotated[Path | None, typer.Option(help="The run's folder (otherwise runs/RECIPE/NAME).")] = None,
@@ -100,6 +104,7 @@ def train(
     strategy: Strategy = "auto",
     precision: Precision = "auto",
     compile: Compile = False,
+    threads: Threads = 0,
     data: Data = "",
     checkpoint_minutes: Minutes = 5.0,
     checkpoint_steps: Annotated[int, typer.Option(help="A checkpoint every so many steps besides.")] = 0,
@@ -112,14 +117,15 @@ def train(
 
     settings, data = read_data(read_settings(options or []), data)
     if (resume is None) == (not recipe):
-        raise typer.BadParameter("give a recipe to train, or --resume and the folder of a run, and not both.")
-    on = {
+        raise ValueError("give a recipe to train, or --resume and the folder of a run, and not both.")
+    on: dict[str, Any] = {
         "accelerator": accelerator,
         "devices": devices,
         "nodes": nodes,
         "strategy": strategy,
         "precision": precision,
         "compile": compile,
+        "threads": threads,
         "data": data,
         "checkpoint_minutes": checkpoint_minutes,
         "checkpoint_steps": checkpoint_steps,
@@ -130,14 +136,14 @@ def train(
         own = [f"--{name}" for name in ("algebra", "width", "seed", "budget", "out") if _is_given(context, name)]
         own += ["--set"] if settings else []
         if own:
-            raise typer.BadParameter(
+            raise ValueError(
                 f"a run that goes on keeps its settings: leave {', '.join(own)} away, or begin another one."
             )
-        experiment = or_exit(RunFolder(resume).experiment)
+        experiment = RunFolder(resume).experiment()
         run_with_bar(experiment, resume, _saved_hardware(context, resume, on))
         return
-    experiment = or_exit(recipes.create, recipe, algebra, width, seed, settings | read_budget(budget))
-    run_with_bar(experiment, out or Path("runs") / recipe / experiment.name, or_exit(Hardware, **on))
+    experiment = recipes.create(recipe, algebra, width, seed, settings | read_budget(budget))
+    run_with_bar(experiment, out or Path("runs") / recipe / experiment.name, Hardware(**on))
 
 
 def read_budget(budget: str) -> dict[str, object]:
@@ -147,11 +153,11 @@ def read_budget(budget: str) -> dict[str, object]:
 
 def read_data(settings: dict[str, object], data: str) -> tuple[dict[str, object], str]:
     """What ``--data`` says: a file is a text to train on, a setting; a folder is where data sets lie."""
-    path = Path(data).expanduser()
+    path = Path(os.path.expanduser(data))
     if path.is_file():
         return {**settings, "data.name": str(path.resolve())}, ""
     if not path.is_dir():
-        raise typer.BadParameter(f"--data must be the folder of data sets, or a text to train on; {data} is neither.")
+        raise ValueError(f"--data must be the folder of data sets, or a text to train on; {data} is neither.")
     return settings, data
 
 
@@ -159,9 +165,8 @@ def _saved_hardware(context: typer.Context, run: Path, options: Mapping[str, obj
     """What the run in this folder ran on, as far as ``options`` go, but for those that were given now."""
     from algebranets.train import Hardware, RunFolder
 
-    saved = or_exit(RunFolder(run).environment).get("hardware", {})
-    chosen = {name: now if _is_given(context, name) else saved.get(name, now) for name, now in options.items()}
-    return or_exit(Hardware.from_dict, chosen)
+    given = {name: value for name, value in options.items() if _is_given(context, name)}
+    return Hardware.of(RunFolder(run), options, **given)
 
 
 def _is_given(context: typer.Context, name: str) -> bool:
@@ -179,18 +184,15 @@ def run_with_bar(experiment: Experiment, folder: Path, hardware: Hardware) -> No
     first = getattr(rank_zero_only, "rank", 0) in (0, None)
     show_warnings()
     progress = new_progress()
-    bar = Bar(progress, experiment.algebra)
+    bar = Bar(progress, get_algebra(experiment.algebra).name)
     try:
         with progress if first else nullcontext():
             result = run(experiment, folder, hardware, [bar] if first else [])
             if result is not None:
                 bar.finish(result)
     except Stopped as stopped:
-        console.print(f"{stopped} Go on by `algebranets train --resume {folder}`.", markup=False)
+        say(f"{stopped} Go on by `algebranets train --resume {shlex.quote(str(folder))}`.")
         raise typer.Exit(130) from None
-    except (ValueError, OSError) as error:
-        console.print(f"[red]error[/]: {escape(str(error))}", soft_wrap=True)
-        raise typer.Exit(1) from None
     if result is not None:
         print_result(result, folder)
 
@@ -199,11 +201,9 @@ def print_result(result: Result, folder: Path) -> None:
     """One line of what came out, one of where it is."""
     console.print(
         f"{result.recipe} {result.label}: {result.metric} {result.value:.4g}, {short(result.parameters)} parameters, "
-        f"{short(result.multiplies)} multiply-adds, {result.seconds:.0f} s",
-        markup=False,
-        highlight=False,
+        f"{short(result.multiplies)} multiply-adds, {result.seconds:.0f} s"
     )
-    console.print(f"in {folder}", markup=False, highlight=False, soft_wrap=True)
+    say(f"in {folder}")
 
 
 def evaluate(
@@ -221,20 +221,20 @@ def evaluate(
     from algebranets.train import RunFolder
     from algebranets.train import evaluate as measure
 
-    path, settings = Path(data).expanduser(), read_settings(options or [])
+    path, settings = Path(os.path.expanduser(data)), read_settings(options or [])
     text = path if path.is_file() else None
     if text is None and not path.is_dir():
-        raise typer.BadParameter(f"--data must be the folder of data sets, or a file to measure; {data} is neither.")
+        raise ValueError(f"--data must be the folder of data sets, or a file to measure; {data} is neither.")
     if text is not None and _is_given(context, "split"):
-        raise typer.BadParameter("--split is a part of the run's own text, and --data all of a file: give one of them.")
-    on = {"accelerator": accelerator, "precision": precision, "data": "" if text else data}
+        raise ValueError("--split is a part of the run's own text, and --data all of a file: give one of them.")
+    on = {"accelerator": accelerator, "precision": precision, "data": "" if text else data, "threads": 0}
     hardware = _saved_hardware(context, run, on)
-    measured = or_exit(measure, run, hardware, text=text, split=split, settings=settings)
-    result = or_exit(RunFolder(run).finished)
+    measured = measure(run, hardware, text=text, split=split, settings=settings)
+    result = RunFolder(run).finished()
     is_same = text is None and split == "valid" and not settings
     recorded = result.curve[-1] if result is not None and is_same else {}
     what = f" on {text}" if text else f" on its {split} text" if split != "valid" else ""
-    console.print(f"{run}{what}", style="italic", soft_wrap=True, markup=False, highlight=False)
+    say(f"{run}{what}")
     table = new_table("")
     for heading in ("", "now", "when trained") if recorded else ("", "now"):
         table.add_column(heading, justify="right" if heading else "left")
@@ -247,5 +247,12 @@ def evaluate(
 def show_warnings() -> None:
     """What training warns of goes to the terminal as well as to the run's log."""
     log = logging.getLogger("algebranets")
-    if not any(isinstance(handler, RichHandler) for handler in log.handlers):
-        log.addHandler(RichHandler(logging.WARNING, console, show_time=False, show_path=False))
+    if not any(isinstance(handler, _Warnings) for handler in log.handlers):
+        log.addHandler(_Warnings(logging.WARNING))
+
+
+class _Warnings(logging.Handler):
+    """A line on the terminal for each message."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        say(record.getMessage(), record.levelname.lower(), "yellow")

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from algebranets.cli.terminal import or_exit
 from algebranets.cli.training import Accelerator
 
 if TYPE_CHECKING:
@@ -42,14 +41,16 @@ def generate(
 ) -> None:
     """Let a finished run's language model go on behind a prompt; what it makes is printed as it is made."""
     if not prompt:
-        raise typer.BadParameter("--prompt must hold at least one character; leave it away to begin with a newline.")
+        raise ValueError("--prompt must hold at least one character; leave it away to begin with a newline.")
+    if any("\ud800" <= c <= "\udfff" for c in prompt):  # what Python makes of an argument's bytes that are no UTF-8
+        raise ValueError(f"--prompt must be UTF-8; got {prompt!r}.")
     try:
         from algebranets import models
 
-        model = or_exit(_language_model, run).to(*or_exit(_place, accelerator, precision))
+        model = _language_model(run).to(*_place(accelerator, precision))
         begun = time.perf_counter()
         text = models.generate(model, prompt, length, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
-        first = or_exit(next, text)  # which looks at what it was given
+        first = next(text)  # which looks at what it was given
         for piece in chain([prompt, first], text):
             typer.echo(piece.encode(), nl=False)  # bytes are left alone
     except KeyboardInterrupt:
