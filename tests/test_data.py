@@ -1,5 +1,7 @@
 """Data: batches by number, of images in memory, of text and of folders."""
 
+import struct
+import zlib
 from itertools import pairwise, product
 
 import pytest
@@ -122,7 +124,7 @@ def test_every_test_image_counts_once_over_all_processes(world, num_test):
         batches = dataset.evaluation(4, share=Share(rank, world))
         assert len(batches) == -(-num_test // 4)
         for images, labels in batches.iterate(0, len(batches)):
-            assert len(images) == len(labels) == 4 // world
+            assert len(images) == len(labels) == -(-min(num_test, 4) // world)
             counted += labels[labels != IGNORED].tolist()
     assert sorted(counted) == list(range(num_test))
 
@@ -139,7 +141,7 @@ def test_passes_are_different_permutations_of_everything():
 
 def test_what_does_not_divide_is_explained():
     dataset = numbered()
-    with pytest.raises(ValueError, match="of all 4 processes together and must be a positive multiple of 4; got 6"):
+    with pytest.raises(ValueError, match="of all 4 processes together and must be a multiple of 4; got 6"):
         dataset.training(6, share=Share(0, 4))
     with pytest.raises(ValueError, match="14 examples do not fill one batch of 15: batch_size must be at most 14"):
         dataset.training(15)
@@ -221,6 +223,9 @@ def test_tensors_that_are_no_data_set_are_refused(changes, message):
 def test_a_crop_that_does_not_fit_is_refused():
     with pytest.raises(ValueError, match=r"crop must lie between 1 and 8, .* got crop=9 and padding=1"):
         numbered().training(2, crop=9, padding=1)
+    for padding in (-1, 7, 10**9):
+        with pytest.raises(ValueError, match=f"padding must lie between 0 and 6, the side of .*; got {padding}"):
+            numbered().training(2, padding=padding)
 
 
 # Text -----------------------------------------------------------------------------------------------------------------
@@ -265,7 +270,7 @@ def test_every_character_but_the_first_is_a_target_once_over_all_processes(world
     for rank in range(world):
         batches = alphabet(size).evaluation(4, length, split="train", share=Share(rank, world))
         for tokens, targets, _ in batches.iterate(0, len(batches)):
-            assert tokens.shape == targets.shape == (4 // world, length)
+            assert tokens.shape == targets.shape == (4 // world, min(length, -(-(size - 1) // 4)))
             there = targets != IGNORED
             assert torch.equal(targets[there], tokens[there] + 1)
             counted += targets[there].tolist()
@@ -277,6 +282,17 @@ def test_evaluated_rows_go_on_and_are_fresh_once():
     segments = list(batches.iterate(0, len(batches)))
     assert torch.equal(torch.cat([tokens for tokens, _, _ in segments], 1)[:, :40], torch.arange(80).view(2, 40))
     assert [fresh.item() for *_, fresh in segments] == [True] + [False] * (len(batches) - 1)
+
+
+@pytest.mark.parametrize("world", WORLDS)
+def test_evaluation_lays_out_no_more_than_there_is(world):
+    huge, share = 10**12 // world * world, Share(0, world)
+    images, labels = next(numbered(num_test=8).evaluation(huge, share=share).iterate(0, 1))
+    assert len(images) == len(labels) == 8 // world
+    for batch_size, length in ((4, huge), (huge, huge), (huge, 1)):
+        batches = alphabet(101).evaluation(batch_size, length, split="train", share=share)
+        tokens = torch.cat([tokens.flatten() for tokens, *_ in batches.iterate(0, len(batches))])
+        assert 100 / world <= len(tokens) < 100 / world + 4
 
 
 def test_a_text_that_is_too_short_says_how_long_it_must_be():
@@ -358,13 +374,38 @@ def test_a_damaged_image_is_named(folder, workers):
     assert "\n" not in str(info.value)
 
 
+@pytest.mark.parametrize(
+    ("size", "reason"),
+    [((20_000, 20_000), "decompression bomb"), ((200_000, 1), "its sides must not differ by more than 100 times")],
+)
+def test_a_small_file_of_a_huge_image_is_refused(folder, size, reason):
+    """Scaled to the side of the others, a strip becomes one too."""
+    header = struct.pack(">2I5B", *size, 1, 0, 0, 0, 0)
+    rows = zlib.compress(bytes(size[1] * (1 + (size[0] + 7) // 8)) if size[1] == 1 else b"")
+    chunks = ((b"IHDR", header), (b"IDAT", rows), (b"IEND", b""))
+    path = folder / "val" / "a" / "0.png"
+    packed = (struct.pack(">I", len(c)) + kind + c + struct.pack(">I", zlib.crc32(kind + c)) for kind, c in chunks)
+    path.write_bytes(b"\x89PNG\r\n\x1a\n" + b"".join(packed))
+    assert path.stat().st_size < 1000
+    with pytest.raises(ValueError, match=rf"0\.png is no image that can be read \(.*{reason}.*\)"):
+        next(ImageFolder(folder).evaluation(5, crop=224).iterate(0, 1))
+
+
+def test_a_folder_that_holds_itself_is_read_once(folder):
+    expected = ImageFolder(folder)._train
+    for name in ("one", "two"):
+        (folder / "train" / "a" / name).symlink_to(folder / "train" / "a")
+    assert ImageFolder(folder)._train == expected
+
+
 def test_a_folder_that_is_no_data_set_is_explained(folder, tmp_path):
     with pytest.raises(ValueError, match=r"must hold train/<class>/<images> .* it has the folders flowers"):
         data.load(str(tmp_path))
     with pytest.raises(ValueError, match="padding must be 0 for a folder of images"):
         ImageFolder(folder).training(2, padding=4)
-    with pytest.raises(ValueError, match="crop must be at least 1; got 0"):
-        ImageFolder(folder).evaluation(2, crop=0)
+    for crop in (0, 10**6):
+        with pytest.raises(ValueError, match=f"crop must lie between 1 and 8192; got {crop}"):
+            ImageFolder(folder).evaluation(2, crop=crop)
     save(folder / "val" / "c" / "0.png", (0, 0, 0))
     with pytest.raises(ValueError, match="classes of the training images only; 1 are none of theirs, such as c"):
         ImageFolder(folder)

@@ -6,6 +6,7 @@ import pickle
 import struct
 import subprocess
 import sys
+import tracemalloc
 
 import pytest
 import torch
@@ -140,6 +141,9 @@ def test_tiny_imagenet_is_read_as_published_and_as_a_folder(tmp_path, published)
     if published:
         (root / "val" / "images" / "val_0.JPEG").unlink()
         with pytest.raises(ValueError, match=r"val_annotations.txt, line 2, must name a file .* it is 'val_0.JPEG"):
+            data.load("tiny-imagenet", tmp_path)
+        (root / "val" / "val_annotations.txt").write_bytes(b"\xff\xfe\tn01\n")
+        with pytest.raises(ValueError, match=r"val_annotations.txt, line 1, must name a file"):
             data.load("tiny-imagenet", tmp_path)
 
 
@@ -317,6 +321,17 @@ def test_a_damaged_idx_file_is_named_with_what_is_wrong(tmp_path, number, change
     assert idx.STEMS[number] in str(info.value)
 
 
+def test_a_small_file_that_unpacks_to_too_much_is_refused(tmp_path):
+    idx_files(tmp_path / "mnist", "{}.gz".format, gzip.compress)
+    path = tmp_path / "mnist" / f"{idx.STEMS[0]}.gz"
+    with gzip.open(path, "wb", compresslevel=1) as file:
+        for _ in range(idx.MAX_BYTES // 2**20 + 1):
+            file.write(bytes(2**20))
+    assert path.stat().st_size < 2**20
+    with pytest.raises(ValueError, match=rf"{idx.STEMS[0]}.gz must unpack to at most 100,000,000 bytes; it has more"):
+        data.load("mnist", tmp_path)
+
+
 @pytest.mark.parametrize("change", [lambda b: b[:-9], lambda b: b"no" + b[2:], lambda b: b[:20] + b"\xff" * 9 + b[29:]])
 @pytest.mark.usefixtures("small")
 def test_a_damaged_gzip_file_is_named(tmp_path, change):
@@ -324,6 +339,19 @@ def test_a_damaged_gzip_file_is_named(tmp_path, change):
     damage(tmp_path / "mnist" / f"{idx.STEMS[0]}.gz", change)
     with pytest.raises(ValueError, match=rf"{idx.STEMS[0]}.gz is no whole gzip file \(.*\): get it again"):
         data.load("mnist", tmp_path)
+
+
+@pytest.mark.usefixtures("small")
+def test_a_pickle_costs_no_more_memory_than_its_size(tmp_path):
+    """It may number what it remembers as it likes; a list with room for so many is 64 MiB here, 32 GiB at worst."""
+    cifar_files(tmp_path)
+    path = tmp_path / "py" / "cifar-10-batches-py" / "data_batch_1"
+    damage(path, lambda b: b[:3] + b"r" + struct.pack("<I", 2**22) + b[3:])
+    tracemalloc.start()
+    data.load("cifar10", tmp_path / "py")
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 2**24
 
 
 class Malicious:

@@ -301,15 +301,17 @@ def test_mistakes_are_explained(tmp_path):
     broken.write_text(json.dumps(asdict(result(94.0))) + "\n{")
     odd = tmp_path / "odd.jsonl"
     odd.write_bytes(b"\xff\xfe\n")
-    wrong = {"value": None, "width": "1", "curve": [3], "changes": None, "nonzero": "all"}
-    for field, value in wrong.items():
-        (tmp_path / f"{field}.jsonl").write_text(json.dumps({**asdict(result(94.0)), field: value}) + "\n")
+    wrong = [
+        {"value": None}, {"width": "1"}, {"width": 0}, {"width": 10**400}, {"changes": None}, {"nonzero": "all"},
+        {"curve": [3]}, {"curve": [{"accuracy": 3}]}, {"curve": [{"step": 1, "seconds": True}]}, {"parameters": 0},
+        {"experiment": {"model": 5}}, {"experiment": {"pruning": {"sparsity": "half"}}}, {"seconds": float("inf")},
+        {"experiment": {"data": {"length": None}}}, {"experiment": {"model": {"norm": []}}}, {"seed": 1.5},
+    ]  # fmt: skip
+    for number, change in enumerate(wrong):
+        (tmp_path / f"{number}.jsonl").write_text(json.dumps({**asdict(result(94.0)), **change}) + "\n")
     for path, message in (
         (odd, "line 1, is no JSON"),
-        *(
-            (tmp_path / f"{field}.jsonl", f"algebranets: {field} must be as `algebranets train` wrote")
-            for field in wrong
-        ),
+        *((tmp_path / f"{number}.jsonl", f"algebranets: {next(iter(change))}") for number, change in enumerate(wrong)),
         (tmp_path / "missing", "does not exist; give run folders"),
         (tmp_path / "empty", "no finished run was found"),
         (foreign, "is no result of algebranets"),

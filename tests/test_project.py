@@ -26,7 +26,7 @@ def test_the_tree_in_the_readme_is_true():
             printed.add("/".join(folders))
     there = {
         path.relative_to(ROOT).as_posix()
-        for folder in ("src", "tests", "docs", "examples", "benchmarks", "results")
+        for folder in ("src", "tests", "docs", "examples", "tools", "benchmarks", "results")
         for path in (ROOT / folder).rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     }

@@ -377,7 +377,7 @@ def test_rows_of_before_what_is_left_was_counted_still_load():
     (row,) = texts(pruned_tables.pruned_sheet(one([run])))
     assert row == ["M2R", "90 %", numbers.NONE, numbers.NONE, "93.00 (1 seed)", numbers.NONE]
     for wrong, found in (({"nonzero": 1.5}, "nonzero"), ({"multiplies_left": "all"}, "multiplies_left")):
-        with pytest.raises(ValueError, match=f"no result of algebranets: {found} must be as"):
+        with pytest.raises(ValueError, match=f"no result of algebranets: {found} must be a whole number"):
             Result.from_dict({**old, **wrong}, "here")
     for wrong, found in (({**old, "zeros": 1}, "zeros"), ({k: v for k, v in old.items() if k != "seed"}, "seed")):
         with pytest.raises(ValueError, match=re.escape(f"differs in ['{found}'].")):

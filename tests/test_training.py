@@ -5,10 +5,13 @@ import csv
 import json
 import math
 import os
+import resource
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,11 +21,12 @@ import pytest
 import torch
 import torchvision
 from lightning.pytorch.callbacks import Callback
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from torch import nn
 
 import algebranets
-from algebranets import data, recipes, train
+from algebranets import data, files, recipes, train
+from algebranets.algebra import Algebra
 from algebranets.train import (
     Experiment,
     Hardware,
@@ -38,6 +42,7 @@ from algebranets.train import plan as plans
 from algebranets.train.folder import digest_of, save_checkpoint
 from algebranets.train.hardware import compile_model
 from algebranets.train.optimisation import make, undecayed
+from algebranets.train.weights import publish
 
 SMALL_TEXT = {
     "data.name": "python-prose", "data.batch_size": 4, "data.length": 16, "data.eval_batch_size": 512,
@@ -187,6 +192,7 @@ def test_a_run_killed_again_and_again_computes_the_same(tmp_path, unbroken):
     """SIGKILL at two points, the second while it goes on; then to the end, from the command line."""
     arguments = [f"--set={name}={value}" for name, value in SMALL["digits"].items()]
     hardware = ["--accelerator", "cpu", "--log-steps", "1", "--checkpoint-steps", "2"]
+    hardware += ["--threads", str(torch.get_num_threads())]  # as the run that it is compared with
     begin = ["train", "digits", "--algebra", "M2R", "--width", "0.25", *arguments, "--out", str(tmp_path / "run")]
     for number, step in enumerate((3, 10)):
         process = start(*(begin if number == 0 else ["train", "--resume", str(tmp_path / "run")]), *hardware)
@@ -199,6 +205,79 @@ def test_a_run_killed_again_and_again_computes_the_same(tmp_path, unbroken):
     assert finished.returncode == 0, finished.stdout.decode()[-2000:] + finished.stderr.decode()[-2000:]
     assert rows(tmp_path / "run") == rows(unbroken("digits"))
     assert "goes on at step" in (tmp_path / "run" / "log.txt").read_text()
+
+
+@contextmanager
+def torch_has(threads):
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        yield
+        assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(before)
+
+
+class Threads(Callback):
+    """Takes note of torch's number of threads in training and evaluation."""
+
+    def __init__(self):
+        self.seen = set()
+
+    def on_train_batch_start(self, *_):
+        self.seen.add(torch.get_num_threads())
+
+    def on_validation_batch_start(self, *_):
+        self.seen.add(torch.get_num_threads())
+
+
+@pytest.mark.parametrize("again", ["resumed", "the same command"])
+def test_a_run_goes_on_with_as_many_threads_as_it_began_with(again, tmp_path):
+    """Sums are rounded as they are split among threads: with another number of them digits differ."""
+    with torch_has(3):
+        train.run(small("digits"), tmp_path / "unbroken", HARDWARE)
+        with pytest.raises(Crash):
+            train.run(small("digits"), tmp_path / "run", HARDWARE, [CrashAt(5)])
+    threads = Threads()
+    with torch_has(1):
+        if again == "resumed":
+            train.resume(tmp_path / "run", callbacks=[threads])
+        else:
+            train.run(small("digits"), tmp_path / "run", HARDWARE, [threads])
+    assert threads.seen == {3}
+    assert rows(tmp_path / "run") == rows(tmp_path / "unbroken")
+    assert RunFolder(tmp_path / "run").environment()["hardware"]["threads"] == 3
+
+
+def test_a_run_takes_as_many_threads_as_it_is_told(tmp_path):
+    """Whatever it had before, and for the time of the run alone."""
+    for number in (2, 3):
+        threads = Threads()
+        with torch_has(1), pytest.raises(Crash):
+            train.run(small("digits"), tmp_path, replace(HARDWARE, threads=number), [threads, CrashAt(3 + number)])
+        assert threads.seen == {number}
+
+
+def test_the_threads_of_one_process_are_not_those_of_each_of_two(monkeypatch):
+    """Unless whoever starts the processes has said how many each has."""
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    with torch_has(4):
+        with Hardware(accelerator="cpu", devices=2).fixed_threads() as hardware:
+            assert hardware.threads == torch.get_num_threads() == 2
+        monkeypatch.setenv("OMP_NUM_THREADS", "4")
+        with Hardware(accelerator="cpu", devices=2).fixed_threads() as hardware:
+            assert hardware.threads == 4
+
+
+def test_threads_that_come_and_go_are_refused(tmp_path, unbroken, monkeypatch):
+    """Of OpenMP, beside other programs: torch 2.15 without MKL then gives NaN, torch 2.13 with OpenBLAS hangs."""
+    folder = unbroken("digits")
+    monkeypatch.setenv("OMP_DYNAMIC", " TRUE")
+    with pytest.raises(ValueError, match=r"OMP_DYNAMIC must not be true: .* Unset it"):
+        train.run(small("digits"), tmp_path / "run", HARDWARE)
+    assert not (tmp_path / "run").exists()
+    with pytest.raises(ValueError, match="OMP_DYNAMIC must not be true"):
+        train.evaluate(folder)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -254,6 +333,7 @@ def test_what_lies_around_does_not_keep_a_run_from_going_on(tmp_path, unbroken, 
     _, newer = RunFolder(tmp_path).checkpoints()
     digest_of(newer).write_bytes(b"\xff\xfe" * 32)
     (tmp_path / "checkpoints" / "step-000000007.ckpt.1.partial").write_bytes(b"half")
+    (tmp_path / "environment.json.1.partial").write_bytes(b"half")
     mine = tmp_path / "checkpoints" / "step-best.ckpt"
     mine.write_bytes(b"mine")
     train.resume(tmp_path)
@@ -278,6 +358,252 @@ def test_a_damaged_file_of_a_run_is_named(tmp_path):
     (tmp_path / "config.json").write_bytes(b"\xff\xfe")
     with pytest.raises(ValueError, match=r"config\.json is no JSON .* must be as `algebranets train` wrote it"):
         train.resume(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def crashed(tmp_path_factory):
+    """A run that was killed behind step 7, with checkpoints of steps 4 and 6."""
+    folder = tmp_path_factory.mktemp("crashed") / "run"
+    with pytest.raises(Crash):
+        train.run(small("digits"), folder, HARDWARE, [CrashAt(7)])
+    return folder
+
+
+def edit(name, *path, to):
+    """A change of one value in a JSON file of a run's folder; ``to`` may be ``del``."""
+
+    def change(folder):
+        saved = json.loads((folder / name).read_text())
+        inner = saved
+        for key in path[:-1]:
+            inner = inner[key]
+        if to == "del":
+            del inner[path[-1]]
+        else:
+            inner[path[-1]] = to
+        (folder / name).write_text(json.dumps(saved))
+
+    return change
+
+
+def put(name, text):
+    return lambda folder: (folder / name).write_text(text)
+
+
+NESTED = 100_000 * "[" + 100_000 * "]"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (edit("config.json", "steps", to=12.0), "config.json is no experiment: steps must be a whole number; got 12.0"),
+        (edit("config.json", "steps", to=10**400), "steps must lie between -2^63 and 2^63"),
+        (edit("config.json", "steps", to=10**9), "steps must lie between 0 and 999999999"),
+        (edit("config.json", "seed", to="one"), "seed must be a whole number"),
+        (edit("config.json", "speed", to=1), "must have the settings recipe, algebra"),
+        (edit("config.json", "optimizer", to="del"), "optimizer must not be missing"),
+        (edit("config.json", "optimizer", to=[]), "optimizer must be settings by name; got []"),
+        (edit("config.json", "optimizer", "name", to="lion"), "optimizer.name must be one of"),
+        (edit("config.json", "optimizer", "name", to=[]), "optimizer.name must be text; got []"),
+        (edit("config.json", "optimizer", "lr", to=float("inf")), "optimizer.lr must lie between"),
+        (edit("config.json", "schedule", "milestones", to=[[]]), "schedule.milestones must be a number; got []"),
+        (edit("config.json", "data", to=5), "data must be settings by name; got 5"),
+        (edit("config.json", "data", "flip", to=1), "data.flip must be True or False; got 1"),
+        (edit("config.json", "model", "name", to=5), "model.name must be one of"),
+        (edit("config.json", "model", "name", to="del"), "model.name must be one of"),
+        (edit("config.json", "model", to=[]), "model must be settings by name; got []"),
+        (edit("config.json", "algebra", to="M2r"), "unknown algebra"),
+        (edit("config.json", "algebra", to=5), "a multiplication table must be text, a list of rows or a dict"),
+        (edit("config.json", "algebra", to="del"), "algebra must not be missing"),
+        (edit("config.json", "algebra", to={"components": ["a"], "terms": 3}), "config.json is no experiment: 'terms'"),
+        (edit("config.json", "changes", to=[]), "changes must be settings by name; got []"),
+        (put("config.json", "[]"), "an experiment must be settings by name; got []"),
+        (put("config.json", NESTED), "config.json is no JSON"),
+        (
+            edit("config.json", "optimizer", "name", to="adam"),
+            "step-000000006.ckpt was made with optimizer.name='sgd', ",
+        ),
+        (edit("config.json", "optimizer", "lr", to=0.06), "made with optimizer.lr=0.05, and"),
+        (edit("config.json", "model", "norm", to="whitening"), "step-000000006.ckpt is no checkpoint of this run"),
+        (put("environment.json", "[]"), "environment.json must hold facts by name"),
+        (put("environment.json", NESTED), "environment.json is no JSON"),
+        (edit("environment.json", "hardware", to=[]), "environment.json must hold facts by name"),
+        (edit("environment.json", "command", to=None), "environment.json must hold facts by name"),
+        (edit("environment.json", "hardware", "threads", to="two"), "threads must be a whole number; got 'two'"),
+        (edit("environment.json", "hardware", "loggers", to=5), "loggers must be several words; got 5"),
+        (edit("environment.json", "hardware", "checkpoint_minutes", to=float("nan")), "checkpoint_minutes must lie"),
+        (
+            put("metrics.jsonl", '{"seconds": 1}\n'),
+            "metrics.jsonl, line 1, must hold numbers by name, step and seconds",
+        ),
+        (put("metrics.jsonl", '{"step": "1", "seconds": 1}\n'), "metrics.jsonl, line 1, must hold numbers"),
+        (put("metrics.jsonl", '{"step": 1, "seconds": 1, "loss": null}\n'), "metrics.jsonl, line 1, must hold numbers"),
+        (put("metrics.jsonl", "[]\n"), "metrics.jsonl, line 1, must hold numbers"),
+        (put("metrics.jsonl", NESTED + "\n"), "metrics.jsonl, line 1, is no JSON"),
+    ],
+)
+def test_an_edited_file_of_a_run_is_named_and_what_is_wrong_with_it(change, message, tmp_path, crashed):
+    folder = shutil.copytree(crashed, tmp_path / "run")
+    change(folder)
+    with pytest.raises(ValueError, match=r".*") as error:
+        train.resume(folder)
+    assert message in str(error.value)
+    assert str(folder) in str(error.value)
+
+
+def test_metrics_without_an_evaluation_are_measured_again(tmp_path, unbroken):
+    """As where somebody took rows of it, or numbers of a row, away."""
+    folder = shutil.copytree(unbroken("digits"), tmp_path / "run")
+    whole = rows(folder)
+    (folder / "result.json").unlink()
+    kept = [{k: v for k, v in row.items() if k != "accuracy"} for row in RunFolder(folder).rows()]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in kept))
+    assert train.resume(folder).value == whole[-1]["accuracy"]
+
+
+@pytest.mark.parametrize(
+    "foreign",
+    [
+        lambda _: [1, 2],
+        lambda _: {"weights": torch.ones(3)},
+        lambda state: {**state, "state_dict": {}},
+        lambda state: {**state, "state_dict": {k: v[..., None] for k, v in state["state_dict"].items()}},
+        lambda state: {**state, "optimizer_states": []},
+        lambda state: {**state, "optimizer_states": [{"state": {}, "param_groups": []}]},
+        lambda state: {**state, "loops": {}},
+        lambda state: {**state, "loops": 3},
+        lambda state: {**state, "global_step": "six", "loops": None},
+        lambda state: {**state, "lr_schedulers": [{"last_epoch": 3}, 4]},
+        lambda state: {**state, "lr_schedulers": []},
+        lambda state: {**state, "callbacks": 7},
+        lambda state: {**state, "pytorch-lightning_version": None},
+        lambda state: {**state, "experiment": 5},
+        lambda state: {**state, "experiment": "{"},
+    ],
+)
+def test_a_checkpoint_with_foreign_content_is_named(foreign, tmp_path, crashed, unbroken):
+    """Though its digest is right; without it, the run goes on from the one before."""
+    folder = shutil.copytree(crashed, tmp_path / "run")
+    newest = RunFolder(folder).checkpoints()[-1]
+    save_checkpoint(foreign(torch.load(newest, weights_only=True)), newest)
+    with pytest.raises(ValueError, match=r"is no checkpoint of this run \(.*\)\. Remove it to go on") as error:
+        train.resume(folder)
+    assert str(newest) in str(error.value)
+    newest.unlink()
+    train.resume(folder)
+    assert rows(folder) == rows(unbroken("digits"))
+
+
+def test_a_last_checkpoint_with_foreign_content_is_named(tmp_path, unbroken):
+    folder = shutil.copytree(unbroken("digits"), tmp_path / "run")
+    (folder / "weights.safetensors").unlink()
+    last = RunFolder(folder).checkpoints()[-1]
+    state = torch.load(last, weights_only=True)
+    for foreign in ({**state, "state_dict": {}}, {**state, "state_dict": 3}, 3):
+        save_checkpoint(foreign, last)
+        with pytest.raises(ValueError, match=r"step-000000012\.ckpt is no checkpoint of this run"):
+            train.resume(folder)
+
+
+def test_weights_that_are_missing_are_made_from_the_last_checkpoint(tmp_path, unbroken):
+    """And what came out stays as it was written, since nothing is trained."""
+    folder = shutil.copytree(unbroken("pruned"), tmp_path / "run")
+    before, written = (folder / "weights.safetensors").read_bytes(), (folder / "result.json").stat().st_mtime_ns
+    (folder / "weights.safetensors").unlink()
+    assert RunFolder(folder).finished() is None
+    with pytest.raises(ValueError, match="is not finished: go on with it by `algebranets train --resume"):
+        train.evaluate(folder)
+    result = train.resume(folder, callbacks=[CrashAt(12)])
+    assert result == RunFolder(folder).finished()
+    assert (folder / "weights.safetensors").read_bytes() == before
+    assert (folder / "result.json").stat().st_mtime_ns == written
+    assert train.evaluate(folder)["accuracy"] == pytest.approx(result.value)
+
+
+def test_without_weights_and_checkpoints_a_finished_run_cannot_go_on(tmp_path, unbroken):
+    """With an earlier checkpoint it trains from there; with none, it says so and trains nothing."""
+    folder = shutil.copytree(unbroken("digits"), tmp_path / "run")
+    before = (folder / "weights.safetensors").read_bytes()
+    (folder / "weights.safetensors").unlink()
+    RunFolder(folder).checkpoints()[-1].unlink()
+    assert train.resume(folder).value == RunFolder(unbroken("digits")).finished().value
+    assert (folder / "weights.safetensors").read_bytes() == before
+    (folder / "weights.safetensors").unlink()
+    for path in RunFolder(folder).checkpoints():
+        path.unlink()
+    for _ in range(2):
+        with pytest.raises(
+            ValueError, match=r"weights\.safetensors is missing, .* Remove result\.json to train it again"
+        ):
+            train.resume(folder)
+    (folder / "result.json").unlink()
+    train.resume(folder)
+    assert rows(folder) == rows(unbroken("digits"))
+
+
+def test_weights_with_a_deeply_nested_description_are_refused(tmp_path):
+    save_file({"a": torch.ones(1)}, tmp_path / "weights.safetensors", {"algebranets": NESTED})
+    with pytest.raises(ValueError, match=r"weights\.safetensors is no file of algebranets' weights"):
+        train.load(tmp_path)
+
+
+def test_files_have_the_mode_that_the_umask_gives(tmp_path):
+    """Those that a library would write for their owner alone, too."""
+    before = os.umask(0o027)
+    try:
+        train.run(small("digits"), tmp_path / "run", HARDWARE)
+    finally:
+        os.umask(before)
+    modes = {path.name: path.stat().st_mode & 0o777 for path in (tmp_path / "run").rglob("*") if path.is_file()}
+    assert "weights.safetensors" in modes
+    assert modes == dict.fromkeys(modes, 0o640)
+
+
+@contextmanager
+def small_disk(limit):
+    """Files cannot grow beyond so many bytes."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_file_that_cannot_be_written_is_named_and_not_left_behind(tmp_path):
+    """Whatever the library that writes it calls its error."""
+    model = small("digits").build()
+    for name, write in {
+        "step.ckpt": lambda path: save_checkpoint({"state_dict": model.state_dict()}, path),
+        "weights.safetensors": lambda path: publish(model, "cifar_resnet", algebranets.M2R, {}, path),
+        "config.json": lambda path: files.write(path, 5000 * "x"),
+        "metrics.jsonl": lambda path: files.append(path, 5000 * "x"),
+    }.items():
+        path = tmp_path / name
+        with small_disk(1000), pytest.raises(OSError, match="File too large") as error:
+            write(path)
+        assert error.value.filename == str(path)
+    assert [path.name for path in tmp_path.iterdir()] == ["metrics.jsonl"]
+
+
+def test_where_the_disk_is_full_there_is_one_message(tmp_path):
+    arguments = [f"--set={name}={value}" for name, value in SMALL["digits"].items()]
+    line = ["train", "digits", "--width", "0.25", "--accelerator", "cpu", *arguments, "--out", str(tmp_path / "run")]
+    with small_disk(20_000):
+        done = subprocess.run(command(*line), capture_output=True, text=True)
+    assert done.returncode == 2, done.stderr
+    checkpoint = tmp_path / "run" / "checkpoints" / "step-000000004.ckpt"
+    assert f"error: {checkpoint}: File too large" in done.stderr.replace("\n", "")
+    assert "Traceback" not in done.stdout + done.stderr
+    assert not list(tmp_path.rglob("*.partial"))
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no file that is always full")
+def test_a_log_that_cannot_be_written_is_no_second_error(tmp_path, capfd):
+    (tmp_path / "log.txt").symlink_to("/dev/full")
+    with pytest.raises(ValueError, match="diverged"):
+        train.run(small("digits", **{"optimizer.lr": 1e30, "schedule.warmup": 0.0}), tmp_path, HARDWARE)
+    assert "Logging error" not in capfd.readouterr().err
 
 
 def test_a_result_tells_the_command_that_began_the_run(tmp_path, monkeypatch):
@@ -427,6 +753,39 @@ def test_an_algebra_from_a_file_goes_with_its_run(tmp_path):
     assert train.resume(tmp_path / "run").algebra == "split"
 
 
+def test_an_algebra_from_a_file_is_the_one_the_file_held_when_the_run_began(tmp_path):
+    table = tmp_path / "pair.toml"
+    table.write_text('table = [["a", "b"], ["b", "a"]]')
+    experiment = small("digits", str(table), steps=3)
+    with pytest.raises(Crash):
+        train.run(experiment, tmp_path / "run", HARDWARE, [CrashAt(2)])
+    table.write_text('table = [["a", "b"], ["b", "-a"]]')
+    train.resume(tmp_path / "run")
+    assert train.load(tmp_path / "run").algebra == experiment.algebra
+    assert experiment.algebra.products[1, 1] == {0: 1}
+    with pytest.raises(ValueError, match="holds another experiment"):
+        train.run(small("digits", str(table), steps=3), tmp_path / "run", HARDWARE)
+
+
+def test_a_table_that_an_older_run_left_does_not_win(tmp_path):
+    """It was killed before it wrote its config.json; tables stood in a file of their own."""
+    (tmp_path / "algebra.json").write_text('{"name": "left", "components": ["a"], "table": [["a"]]}')
+    train.run(small("digits", "C", steps=1), tmp_path, HARDWARE)
+    assert RunFolder(tmp_path).experiment().algebra == "C"
+    assert train.load(tmp_path).algebra == algebranets.C
+
+
+def test_an_older_run_goes_on_with_the_table_in_its_folder(tmp_path):
+    pair = {"name": "pair", "components": ["a", "b"], "table": [["a", "b"], ["b", "a"]]}
+    (tmp_path / "pair.json").write_text(json.dumps(pair))
+    with pytest.raises(Crash):
+        train.run(small("digits", str(tmp_path / "pair.json"), steps=3), tmp_path / "run", HARDWARE, [CrashAt(2)])
+    (tmp_path / "pair.json").rename(tmp_path / "run" / "algebra.json")
+    edit("config.json", "algebra", to=str(tmp_path / "pair.json"))(tmp_path / "run")
+    train.resume(tmp_path / "run")
+    assert train.load(tmp_path / "run").algebra == Algebra.from_table(pair)
+
+
 @pytest.mark.parametrize(("norm", "steps"), [("batch", 8), ("whitening", 12)])
 def test_losses_on_two_processes_are_those_of_one(norm, steps, tmp_path):
     """The same with --devices 2: ranks see halves of the same batches, and statistics are those of both.
@@ -464,7 +823,22 @@ def test_a_text_run_goes_on_with_another_number_of_processes(tmp_path, unbroken)
         ({"optimiser.lr": 0.1}, "there is no setting 'optimiser.lr'. Did you mean 'optimizer.lr'?"),
         ({"lr": 0.1}, "there is no setting 'lr'. Did you mean 'optimizer.lr'?"),
         ({"optimizer.lr": "fast"}, "optimizer.lr must be a number; got 'fast'"),
-        ({"optimizer.lr": -1.0}, "optimizer.lr must lie between 0 and inf; got -1.0"),
+        ({"optimizer.lr": -1.0}, "optimizer.lr must lie between 0 and 1e+30; got -1.0"),
+        ({"optimizer.lr": 1e38}, "optimizer.lr must lie between 0 and 1e+30; got 1e+38"),
+        ({"optimizer.lr": math.inf}, "optimizer.lr must lie between 0 and 1e+30; got inf"),
+        ({"optimizer.lr": math.nan}, "optimizer.lr must lie between 0 and 1e+30; got nan"),
+        ({"optimizer.weight_decay": 1e39}, "optimizer.weight_decay must lie between 0 and 1000000.0; got 1e+39"),
+        ({"optimizer.momentum": 1e39}, "optimizer.momentum must lie between 0 and 1; got 1e+39"),
+        ({"optimizer.betas": (0.9, 1 - 1e-12)}, "optimizer.betas must be two numbers between 0 and 0.999999"),
+        ({"schedule.final": 1e300}, "schedule.final must lie between 0 and 1; got 1e+300"),
+        ({"schedule.factor": 1e300}, "schedule.factor must lie between 0 and 1; got 1e+300"),
+        ({"schedule.milestones": (0.5, math.nan)}, "schedule.milestones must lie between 0 and 1; got nan"),
+        ({"steps": 10**9}, "steps must lie between 0 and 999999999; got 1000000000"),
+        ({"evaluations": 2**63}, "evaluations must lie between -2^63 and 2^63"),
+        ({"data.workers": 10**6}, "data.workers must lie between 0 and 1024; got 1000000"),
+        ({"model.name": 5}, "model.name must be one of resnet18"),
+        ({"model.name": []}, "model.name must be one of resnet18"),
+        ({"model.name": "cifar_resnets"}, "Did you mean 'cifar_resnet'?"),
         ({"optimizer.nesterov": 1}, "optimizer.nesterov must be True or False; got 1"),
         ({"schedule.milestones": 0.5}, "schedule.milestones must be several numbers, as in (0.5, 0.9); got 0.5"),
         ({"schedule.milestones": ("a",)}, "schedule.milestones must be a number; got 'a'"),
@@ -505,6 +879,8 @@ def test_wrong_settings_of_texts_are_explained():
         ({"model.norm": "layer"}, "norm must be one of batch, whitening"),
         ({"model.num_blocks": "many"}, "num_blocks must be int; got 'many'"),
         ({"data.batch_size": 2000}, "2000"),
+        ({"model.name": "gru_lm"}, "gru_lm has no option 'num_classes'"),
+        ({"epochs": 1e30}, "a run must have at most 999,999,999 steps; 1e+30 epochs of 14 batches are more"),
     ],
 )
 def test_settings_that_do_not_fit_are_explained_before_anything_is_written(settings, message, tmp_path):
@@ -521,6 +897,9 @@ def test_settings_that_do_not_fit_are_explained_before_anything_is_written(setti
         ({"strategy": "horovod"}, "strategy must be one of auto, ddp, fsdp"),
         ({"precision": "8"}, "precision must be one of auto, 32, bf16, 16"),
         ({"devices": 0}, "devices must be at least 1; got 0"),
+        ({"devices": "two"}, "devices must be a whole number; got 'two'"),
+        ({"threads": -1}, "threads must lie between 0 and 1024; got -1"),
+        ({"threads": 10**6}, "threads must lie between 0 and 1024; got 1000000"),
         ({"loggers": ("wandb",)}, "logger must be one of tensorboard, csv; got 'wandb'"),
         ({"accelerator": "cpu", "strategy": "fsdp"}, "strategy 'fsdp' shards over CUDA devices"),
         ({"accelerator": "cpu", "precision": "16"}, "precision '16' needs a CUDA device"),
@@ -530,6 +909,17 @@ def test_wrong_hardware_is_explained(options, message):
     with pytest.raises(ValueError, match=r".*") as error:
         Hardware(**options)
     assert message in str(error.value)
+
+
+def test_another_model_keeps_the_options_it_has_in_common(tmp_path):
+    """It comes first, so that the others may be options of its own."""
+    settings = {"model.activation": "swish", "model.name": "resnet18", "steps": 1, "data.batch_size": 20}
+    experiment = recipes.create("digits", "M2R", 0.125, settings=settings)
+    assert (experiment.model["name"], experiment.model["activation"]) == ("resnet18", "swish")
+    assert "num_blocks" not in experiment.model
+    assert train.run(experiment, tmp_path, HARDWARE).steps == 1
+    with pytest.raises(ValueError, match=r"there is no setting 'model\.num_blocks'"):
+        recipes.create("digits", settings={"model.num_blocks": 2, "model.name": "resnet18"})
 
 
 def test_the_learning_rate_follows_its_schedule():
@@ -672,6 +1062,17 @@ def test_where_memory_runs_out_it_is_said_what_to_do(tmp_path, monkeypatch):
     monkeypatch.setattr(train.Classification, "validation_step", run_out_of_memory)
     with pytest.raises(ValueError, match=said):
         train.evaluate(tmp_path, HARDWARE)
+
+
+def test_where_the_computers_memory_runs_out_it_is_said_what_to_do(tmp_path):
+    with pytest.raises(ValueError, match=r"must fit into the computer's memory, but torch says: .*Take a smaller data"):
+        train.run(small("transformer_xl", **{"model.window": 10**14}), tmp_path, HARDWARE)
+
+
+def test_a_text_is_not_looked_back_at_further_than_it_goes(tmp_path):
+    """Which would take memory for nothing."""
+    experiment = small("transformer_xl", **{"data.eval_window": 10**14, "steps": 1})
+    assert train.run(experiment, tmp_path, HARDWARE).value < 9
 
 
 def test_tasks_serve_in_a_trainer_of_ones_own(tmp_path):

@@ -12,6 +12,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -84,7 +85,7 @@ def load(name: str, root: Path | str | None = None) -> Data:
     """
     if name in DATASETS:
         return DATASETS[name].read(data_root(root))
-    path = Path(name).expanduser()
+    path = Path(os.path.expanduser(name))  # which leaves an unknown user alone
     if path.is_dir():
         return ImageFolder(path)
     if path.is_file():

@@ -6,6 +6,7 @@ So a run that stops and goes on sees what a run that never stopped sees, and so 
 from __future__ import annotations
 
 import hashlib
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -49,13 +50,24 @@ class Share:
 
     def rows(self, batch_size: int) -> slice:
         """Its rows of a batch of ``batch_size``, the rows of all processes together."""
-        if batch_size < 1 or batch_size % self.world:
+        if batch_size < 1:
+            raise ValueError(f"batch_size must be at least 1; got {batch_size}.")
+        if batch_size % self.world:
             raise ValueError(
-                f"batch_size counts the rows of all {self.world} processes together and must be a positive multiple "
-                f"of {self.world}; got {batch_size}."
+                f"batch_size counts the rows of all {self.world} processes together and must be a multiple of "
+                f"{self.world}; got {batch_size}."
             )
         num_rows = batch_size // self.world
         return slice(self.rank * num_rows, (self.rank + 1) * num_rows)
+
+    def at_most(self, batch_size: int, num_examples: int) -> int:
+        """``batch_size``, or less where ``num_examples`` need fewer rows, so that nothing is laid out in vain.
+
+        >>> Share(world=4).at_most(1_000_000_000, num_examples=10)
+        12
+        """
+        self.rows(batch_size)  # which checks it
+        return min(batch_size, math.ceil(num_examples / self.world) * self.world)
 
 
 #: All rows: the share of the only process.

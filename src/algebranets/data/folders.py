@@ -67,14 +67,18 @@ def listing(folder: Path, classes: tuple[str, ...]) -> Listing:
 
 def _in_folders(folder: Path) -> Iterator[tuple[str, str]]:
     for name in _subfolders(folder):
+        seen: set[str] = set()  # a link may lead to where the walk has been
         for place, subfolders, files in os.walk(folder / name, followlinks=True):
-            subfolders.sort()
+            seen.add(os.path.realpath(place))
+            subfolders[:] = [
+                sub for sub in sorted(subfolders) if os.path.realpath(os.path.join(place, sub)) not in seen
+            ]
             yield from ((os.path.join(place, file), name) for file in sorted(files) if file.lower().endswith(SUFFIXES))
 
 
 def _annotated(folder: Path) -> Iterator[tuple[str, str]]:
     path = folder / ANNOTATIONS
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+    for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), 1):
         file, _, rest = line.partition("\t")
         name = rest.partition("\t")[0]
         if not name or not (folder / "images" / file).is_file():

@@ -33,6 +33,9 @@ KNOWN: dict[str, dict[str, Known]] = {
     },
 }
 
+#: The most that a packed file may unpack to: twice the largest of those above.
+MAX_BYTES = 100_000_000
+
 MNIST_CLASSES = tuple("0123456789")
 FASHION_CLASSES = ("T-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot")
 
@@ -73,9 +76,13 @@ def _unpacked(path: Path, data: mmap.mmap) -> mmap.mmap | bytes:
     if path.suffix != ".gz":
         return data
     try:
-        return gzip.decompress(data)
+        with gzip.open(data) as file:  # a small file can unpack to any size
+            unpacked = file.read(MAX_BYTES + 1)
     except (OSError, EOFError, zlib.error) as error:
         raise ValueError(f"{path} is no whole gzip file ({error}): get it again.") from None
+    if len(unpacked) > MAX_BYTES:
+        raise ValueError(f"{path} must unpack to at most {MAX_BYTES:,} bytes; it has more. {AGAIN}")
+    return unpacked
 
 
 def array(path: Path, data: mmap.mmap | bytes, num_dims: int) -> Tensor:

@@ -22,6 +22,10 @@ from algebranets.data.sources import find_folder
 
 #: Training images, evaluation images and classes, by set.
 KNOWN = {"imagenet": (1_281_167, 50_000, 1_000)}
+#: The largest side that images are scaled to.
+MAX_SIDE = 8192
+#: How much longer than the other a side of an image may be: scaled by the shorter one, a strip of a few bytes is huge.
+MAX_RATIO = 100
 
 
 class ImageFolder:
@@ -91,12 +95,13 @@ class ImageFolder:
         v2, side = _transforms(), self._side(crop)
         steps = [v2.Resize(round(side * 256 / 224), antialias=True), v2.CenterCrop(side), v2.PILToTensor()]
         images = Images(self._test, v2.Compose(steps))
-        return self._batches(images, Order(len(images), batch_size), workers, device, share)
+        order = Order(len(images), share.at_most(batch_size, len(images)))
+        return self._batches(images, order, workers, device, share)
 
     def _side(self, crop: int | None) -> int:
         side = self.image_size if crop is None else crop
-        if side < 1:
-            raise ValueError(f"crop must be at least 1; got {side}.")
+        if not 1 <= side <= MAX_SIDE:
+            raise ValueError(f"crop must lie between 1 and {MAX_SIDE}; got {side}.")
         return side
 
     def _batches(
@@ -184,7 +189,9 @@ def _open(file: str) -> Any:
     from PIL import Image
 
     try:
-        with Image.open(file) as image:
+        with Image.open(file) as image:  # which refuses more than 179 million pixels
+            if max(image.size) > MAX_RATIO * min(image.size):
+                raise ValueError(f"its sides must not differ by more than {MAX_RATIO} times, and are {image.size}")
             return image.convert("RGB")
     except Exception as error:  # a damaged image may raise anything
         reason = " ".join(str(error).split()) or type(error).__name__

@@ -48,7 +48,9 @@ _STAND_INS = {
 }
 
 
-class _Unpickler(pickle.Unpickler):
+class _Unpickler(pickle._Unpickler):
+    """The one in Python: that in C makes room for any number by which a pickle remembers something, 32 GiB of it."""
+
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in _STAND_INS:
             raise pickle.UnpicklingError(f"it names {module}.{name}, which no data needs, and was not run")

@@ -61,7 +61,7 @@ def check(path: Path, data: mmap.mmap | bytes, known: Known | None) -> None:
 
 def data_root(root: Path | str | None = None) -> Path:
     """Where data sets are: what is given, or what ``ALGEBRANETS_DATA`` says, or ``data`` in the working directory."""
-    return Path(root or os.environ.get(ROOT) or "data").expanduser()
+    return Path(os.path.expanduser(root or os.environ.get(ROOT) or "data"))
 
 
 def find_files(name: str, root: Path, folders: Sequence[str], files: Sequence[Sequence[str]], how: str) -> list[Path]:

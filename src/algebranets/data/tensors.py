@@ -90,12 +90,16 @@ class ImageTensors:
 
         ``padding`` puts so many black pixels around each image first. The images go to ``device`` once, as bytes.
         """
+        if not 0 <= padding <= self.image_size:
+            raise ValueError(
+                f"padding must lie between 0 and {self.image_size}, the side of {self.name}'s images; got {padding}."
+            )
         crop = self.image_size if crop is None else crop
         padded = self.image_size + 2 * padding
-        if padding < 0 or not 0 < crop <= padded:
+        if not 0 < crop <= padded:
             raise ValueError(
-                f"crop must lie between 1 and {padded}, the side of {self.name}'s images with their padding, which "
-                f"must not be negative; got crop={crop} and padding={padding}."
+                f"crop must lie between 1 and {padded}, the side of {self.name}'s images with their padding; "
+                f"got crop={crop} and padding={padding}."
             )
         order, rows = Order(len(self.train_images), batch_size, seed), share.rows(batch_size)
         images, labels = F.pad(self.train_images.to(device), (padding,) * 4), self.train_labels.to(device)
@@ -112,6 +116,7 @@ class ImageTensors:
         crop: int | None = None,  # noqa: ARG002, folders use it
     ) -> Batches:
         """The whole test images in order; rows beyond the last have the label `IGNORED`."""
+        batch_size = share.at_most(batch_size, len(self.test_images))
         order, rows = Order(len(self.test_images), batch_size), share.rows(batch_size)
         images, labels = self.test_images.to(device), self.test_labels.to(device)
         return TestImages(images, labels, order, rows, Normalise(self.mean, self.std, device))

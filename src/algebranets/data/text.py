@@ -88,7 +88,9 @@ class Text:
         text = self.part(split)
         if len(text) < 2:
             raise ValueError(f"{self.name}'s {split} text must hold at least 2 characters; it has {len(text)}.")
-        return EvaluationText(text.to(device), length, batch_size, share.rows(batch_size))
+        batch_size = share.at_most(batch_size, len(text) - 1)
+        stride = math.ceil((len(text) - 1) / batch_size)
+        return EvaluationText(text.to(device), min(length, stride), batch_size, share.rows(batch_size))
 
 
 @dataclass(frozen=True, eq=False, repr=False)

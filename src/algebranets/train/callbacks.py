@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import math
 import signal
 import threading
 import time
 from collections.abc import Iterable
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -19,7 +21,8 @@ from torch import Tensor
 
 from algebranets.data.batches import seed_of
 from algebranets.pruning import Pruner
-from algebranets.train.folder import RunFolder, step_of
+from algebranets.train.experiment import Experiment
+from algebranets.train.folder import RunFolder, foreign_checkpoint, step_of
 from algebranets.train.hardware import Hardware, capture
 from algebranets.train.plan import Plan
 from algebranets.train.tasks import Task
@@ -79,6 +82,14 @@ class Journal(Speedometer):
     def __init__(self, plan: Plan[Any, Any], every: int) -> None:
         self.plan, self.every = plan, every
         self.step, self.begun = 0, time.monotonic()
+        #: Whether a step or an evaluation has been reached.
+        self.has_begun = False
+
+    def on_train_start(self, *_: Any) -> None:
+        self.has_begun = True
+
+    def on_validation_start(self, *_: Any) -> None:
+        self.has_begun = True
 
     def begin(self, step: int, rows: Iterable[dict[str, float]]) -> None:
         """From ``step`` on; time counts from here, beside what is in the rows of earlier."""
@@ -145,13 +156,16 @@ def capturing(hardware: Hardware) -> list[Callback]:
 
 
 class Prune(Callback):
-    """Prunes behind each step for which it is time; masks and steps are in Lightning's checkpoints anyway."""
+    """Prunes after each step for which it is time; masks and steps are in Lightning's checkpoints anyway."""
 
     def __init__(self, pruner: Pruner) -> None:
         self.pruner = pruner
 
-    def on_train_batch_end(self, trainer: pl.Trainer, *_: Any) -> None:
-        self.pruner.at(trainer.global_step)
+    def on_train_batch_end(self, trainer: pl.Trainer, task: pl.LightningModule, *_: Any) -> None:
+        step = trainer.global_step
+        if self.pruner.schedule.due(step):
+            check_finite(trainer, task)
+        self.pruner.at(step)
 
 
 class Checkpoints(Callback):
@@ -167,6 +181,8 @@ class Checkpoints(Callback):
         self.before: dict[int, Any] = {}
 
     def on_train_start(self, trainer: pl.Trainer, task: pl.LightningModule) -> None:
+        if trainer.ckpt_path and not isinstance(trainer.strategy, FSDPStrategy):  # which keeps states in pieces
+            _check_restored(trainer, task, Path(trainer.ckpt_path))
         self.saved_at = time.monotonic()
         self._listen()
 
@@ -190,14 +206,30 @@ class Checkpoints(Callback):
         stop, save = (any_process(trainer, flag) for flag in (self.asked is not None, due))
         if not (stop or save or self.plan.is_evaluated(step)):
             return
-        if any_process(trainer, not is_finite(task)):
-            raise ValueError(f"weights are no longer finite at step {step}: {DIVERGED}")
+        check_finite(trainer, task)
         trainer.save_checkpoint(self.folder.checkpoint(step))
         self.saved_at = time.monotonic()
         if trainer.is_global_zero:
             self.folder.prune()
         if stop:
             self._stop(step)
+
+    def on_save_checkpoint(self, trainer: pl.Trainer, task: pl.LightningModule, checkpoint: dict[str, Any]) -> None:
+        checkpoint["experiment"] = json.dumps(self.plan.experiment.to_dict())
+
+    def on_load_checkpoint(self, trainer: pl.Trainer, task: pl.LightningModule, checkpoint: dict[str, Any]) -> None:
+        """Refuse to go on with other settings than those the checkpoint was made with; older ones do not say."""
+        saved = checkpoint.get("experiment")
+        if saved is None:
+            return
+        theirs, mine = (dict(e.settings()) for e in (Experiment.from_dict(json.loads(saved)), self.plan.experiment))
+        changed = [name for name in mine | theirs if theirs.get(name) != mine.get(name)]
+        if changed:
+            name = changed[0]
+            raise ValueError(
+                f"{trainer.ckpt_path} was made with {name}={theirs.get(name)!r}, and {self.folder.config} now says "
+                f"{mine.get(name)!r}: a run must go on with the settings it began with. Put it back, or begin another."
+            )
 
     def on_validation_batch_end(self, trainer: pl.Trainer, *_: Any) -> None:
         if any_process(trainer, self.asked is not None):
@@ -218,12 +250,42 @@ class Checkpoints(Callback):
         self.before.clear()
 
 
+def _check_restored(trainer: pl.Trainer, task: pl.LightningModule, checkpoint: Path) -> None:
+    """Refuse a checkpoint without all that training needs: Lightning begins anew with what is missing, silently."""
+    optimizer, schedule = trainer.optimizers[0], trainer.lr_scheduler_configs[0].scheduler
+    step = step_of(checkpoint)
+    if (trainer.global_step, schedule.last_epoch) != (step, step):
+        raise foreign_checkpoint(checkpoint, f"its loops or lr_schedulers are not those of step {step}")
+    made: Any = task.configure_optimizers()
+    fresh = made["optimizer"]
+    if [_chosen(group) for group in optimizer.param_groups] != [_chosen(group) for group in fresh.param_groups]:
+        raise foreign_checkpoint(checkpoint, "its optimizer_states have other settings")
+    is_needed = fresh.defaults.get("momentum", 1) > 0  # SGD without momentum keeps nothing
+    if (is_needed and not optimizer.state) or not all(_fits(p, kept) for p, kept in optimizer.state.items()):
+        raise foreign_checkpoint(checkpoint, "its optimizer_states do not fit the weights")
+
+
+def _chosen(group: dict[str, Any]) -> dict[str, Any]:
+    """What an experiment says of an optimizer's parameters, but for the learning rate, which its schedule changes."""
+    return {name: group.get(name) for name in ("initial_lr", "momentum", "nesterov", "betas", "weight_decay")}
+
+
+def _fits(parameter: Any, kept: Any) -> bool:
+    """Whether an optimizer can have kept this of a parameter: numbers, or tensors of its shape."""
+    return (
+        isinstance(parameter, Tensor)
+        and isinstance(kept, dict)
+        and all(getattr(value, "shape", parameter.shape) in ((), parameter.shape) for value in kept.values())
+    )
+
+
 def any_process(trainer: pl.Trainer, flag: bool) -> bool:
     """Processes save and stop together, so they must agree, though their clocks and signals do not."""
     return trainer.strategy.reduce_boolean_decision(flag, all=False) if trainer.world_size > 1 else flag
 
 
-def is_finite(task: pl.LightningModule) -> bool:
-    """Whether all weights are numbers; such as are not are not worth a checkpoint."""
+def check_finite(trainer: pl.Trainer, task: pl.LightningModule) -> None:
+    """Weights that are not finite are neither pruned nor saved: in all processes, training ends here."""
     finite: list[Tensor] = [p.detach().isfinite().all() for p in task.parameters()]
-    return bool(torch.stack(finite).all())
+    if any_process(trainer, not torch.stack(finite).all()):
+        raise ValueError(f"weights are no longer finite at step {trainer.global_step}: {DIVERGED}")

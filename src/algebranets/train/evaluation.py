@@ -18,6 +18,8 @@ from algebranets.train.weights import describe, load
 
 #: Where a file is measured, each row of it holds at least so many segments of ``eval_length``.
 SEGMENTS = 16
+#: What is taken of the hardware that a run was trained on: evaluation has one process, and writes nothing.
+EVALUATED_ON = ("accelerator", "precision", "data", "threads")
 
 
 @quiet()
@@ -41,14 +43,15 @@ def evaluate(
         name = experiment.model["name"]
         raise ValueError(f"{path} holds a {name}, which classifies images; give a run of a language model.")
     model = load(path)
-    hardware = hardware or replace(Hardware.of(folder), devices=1, nodes=1, strategy="auto", loggers=())
+    hardware = hardware or Hardware.of(folder, EVALUATED_ON)
     plan = plans.make(experiment, hardware.data) if text is None else _reading(experiment, text)
     if isinstance(plan, TextPlan):
         plan.data = replace(plan.data, valid=plan.data.part(split))
     task = plan.task(model)
-    trainer = make_trainer(hardware, folder, model, 1, 0.0, [], [])
-    device, share = trainer.strategy.root_device, Share(trainer.global_rank, trainer.world_size)
-    trainer.validate(task, Whole(plan.evaluation(device, share)), verbose=False)
+    with hardware.fixed_threads() as hardware:
+        trainer = make_trainer(hardware, folder, model, 1, 0.0, [], [])
+        device, share = trainer.strategy.root_device, Share(trainer.global_rank, trainer.world_size)
+        trainer.validate(task, Whole(plan.evaluation(device, share)), verbose=False)
     return task.measured | ({"characters": len(plan.data.valid) - 1} if isinstance(plan, TextPlan) else {})
 
 

@@ -9,17 +9,19 @@ import inspect
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
+from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, TypeVar
 
 from torch import nn
 
 from algebranets import algebra as algebras
 from algebranets import models
+from algebranets.algebra import Algebra
 from algebranets.pruning import CRITERIA, SCOPES, UNITS
 from algebranets.pruning import SCHEDULES as WAYS
+from algebranets.train.checks import at_least_one, between, check_kinds, checked, kinds, one_of
 from algebranets.train.results import label
 
 #: What `Schedule.name` may be: a function of the share of training that is done to a share of the learning rate.
@@ -38,6 +40,13 @@ OWN = ("recipe", "algebra", "width", "seed")
 #: Options of models that the data decides.
 OF_DATA = ("model.num_classes", "model.in_channels", "model.vocab_size")
 
+#: The most steps of a run: names of checkpoints have nine digits.
+MOST_STEPS = 10**9 - 1
+#: The largest learning rate, decay and moment: what optimizers make of them together still fits into float32.
+MOST_RATE, MOST_DECAY, MOST_BETA = 1e30, 1e6, 1 - 1e-6
+
+PartT = TypeVar("PartT")
+
 
 @dataclass(frozen=True)
 class Schedule:
@@ -52,8 +61,12 @@ class Schedule:
     final: float = 0.0
 
     def __post_init__(self) -> None:
-        _one_of("schedule.name", self.name, SCHEDULES)
-        _between("schedule.warmup", self.warmup, 0, 1)
+        check_kinds(self, "schedule")
+        one_of("schedule.name", self.name, SCHEDULES)
+        for name in ("warmup", "factor", "final"):
+            between(f"schedule.{name}", getattr(self, name), 0, 1)
+        for milestone in self.milestones:
+            between("schedule.milestones", milestone, 0, 1)
 
     def share(self, step: int, steps: int) -> float:
         """The share of the learning rate at ``step`` of ``steps``.
@@ -83,11 +96,12 @@ class Optimizer:
     clip: float = 0.0
 
     def __post_init__(self) -> None:
-        _one_of("optimizer.name", self.name, ("sgd", "adam", "adamw"))
-        for name in ("lr", "weight_decay", "clip"):
-            _between(f"optimizer.{name}", getattr(self, name), 0, math.inf)
-        if len(self.betas) != 2 or not all(0 <= beta < 1 for beta in self.betas):
-            raise ValueError(f"optimizer.betas must be two numbers from 0 up to (not including) 1; got {self.betas}.")
+        check_kinds(self, "optimizer")
+        one_of("optimizer.name", self.name, ("sgd", "adam", "adamw"))
+        for name, most in (("lr", MOST_RATE), ("momentum", 1), ("weight_decay", MOST_DECAY), ("clip", MOST_RATE)):
+            between(f"optimizer.{name}", getattr(self, name), 0, most)
+        if len(self.betas) != 2 or not all(0 <= beta <= MOST_BETA for beta in self.betas):
+            raise ValueError(f"optimizer.betas must be two numbers between 0 and {MOST_BETA}; got {self.betas}.")
 
 
 @dataclass(frozen=True)
@@ -104,7 +118,9 @@ class Images:
     eval_batch_size: int = 1000
 
     def __post_init__(self) -> None:
-        _at_least_one("data", batch_size=self.batch_size, eval_batch_size=self.eval_batch_size)
+        check_kinds(self, "data")
+        at_least_one("data", batch_size=self.batch_size, eval_batch_size=self.eval_batch_size)
+        between("data.workers", self.workers, 0, 1024)
 
 
 @dataclass(frozen=True)
@@ -122,8 +138,9 @@ class Texts:
     fresh_every: int = 0
 
     def __post_init__(self) -> None:
+        check_kinds(self, "data")
         sizes = {name: getattr(self, name) for name in ("batch_size", "length", "eval_batch_size", "eval_length")}
-        _at_least_one("data", **sizes)
+        at_least_one("data", **sizes)
         if self.eval_window < 0:
             raise ValueError(
                 f"data.eval_window must be a number of characters, or 0 for the model's own; got {self.eval_window}."
@@ -149,9 +166,10 @@ class Pruning:
     layers: str = ""
 
     def __post_init__(self) -> None:
-        _between("pruning.sparsity", self.sparsity, 0, 1)
+        check_kinds(self, "pruning")
+        between("pruning.sparsity", self.sparsity, 0, 1)
         for name, known in (("schedule", WAYS), ("criterion", CRITERIA), ("unit", UNITS), ("scope", SCOPES)):
-            _one_of(f"pruning.{name}", getattr(self, name), known)
+            one_of(f"pruning.{name}", getattr(self, name), known)
 
 
 @dataclass(frozen=True)
@@ -159,7 +177,8 @@ class Experiment:
     """What is trained, on what and how; what it runs on is no part of it."""
 
     recipe: str
-    algebra: str
+    #: A name; of an algebra that comes from a file, the algebra itself, as the file may change.
+    algebra: str | Algebra
     model: Mapping[str, Any]
     data: Images | Texts
     optimizer: Optimizer
@@ -181,16 +200,20 @@ class Experiment:
     changes: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        algebras.get(self.algebra)  # says what is wrong with it
-        _at_least_one("", evaluations=self.evaluations)
-        _between("label_smoothing", self.label_smoothing, 0, 1)
-        _between("judged_over", self.judged_over, 0, 1)
+        check_kinds(self)
+        algebra = algebras.get(self.algebra)  # says what is wrong with it
+        if isinstance(self.algebra, str) and Path(self.algebra).is_file():
+            object.__setattr__(self, "algebra", algebra)
+        at_least_one("", evaluations=self.evaluations)
+        between("label_smoothing", self.label_smoothing, 0, 1)
+        between("judged_over", self.judged_over, 0, 1)
         lengths = (self.epochs, self.steps, self.budget)
         if min(lengths) < 0 or not 0 < sum(lengths) < math.inf:
             raise ValueError(
                 f"epochs, steps or budget must be positive and finite; got epochs={self.epochs}, steps={self.steps} "
                 f"and budget={self.budget}."
             )
+        between("steps", self.steps, 0, MOST_STEPS)
         object.__setattr__(self, "model", _complete(self.model))
         if isinstance(self.data, Texts) and self.data.eval_window and "window" not in self.model:
             raise ValueError(f"data.eval_window must be left away: a {self.model['name']} has no window.")
@@ -203,7 +226,8 @@ class Experiment:
     @property
     def name(self) -> str:
         """Of its folder beside others of its recipe: ``M2R-x0.5-norm-whitening-seed0``."""
-        words = label(Path(self.algebra).stem, self.width, self.changes)
+        algebra = self.algebra if isinstance(self.algebra, str) else self.algebra.name
+        words = label(algebra, self.width, self.changes)
         return re.sub(r"[^\w.()]+", "-", words).strip("-") + f"-seed{self.seed}"
 
     def build(self) -> nn.Module:
@@ -218,7 +242,8 @@ class Experiment:
     def changed(self, settings: Mapping[str, Any]) -> Experiment:
         """With other values at dotted names, as in ``{"optimizer.lr": 0.1, "model.norm": "whitening"}``."""
         experiment = self
-        for name, value in settings.items():
+        # The model first, as the other settings may be options of it.
+        for name, value in sorted(settings.items(), key=lambda setting: setting[0] != "model.name"):
             known = dict(experiment.settings())
             if name in OF_DATA:
                 raise ValueError(f"{name} cannot be set: the data decides it. Leave it away, or set data.name.")
@@ -226,13 +251,15 @@ class Experiment:
                 raise ValueError(_unknown(name, [key for key in known if key not in OWN + OF_DATA]))
             first, _, rest = name.partition(".")
             part = getattr(experiment, first)
-            if isinstance(part, Mapping):  # the model's options, which `models.create` checks
+            if name == "model.name":
+                part = {key: option for key, option in part.items() if key in _parameters(value)} | {"name": value}
+            elif isinstance(part, Mapping):  # the model's options, which `models.create` checks
                 part = {**part, rest: value}
             elif rest:
-                value = _checked(name, value, _types(type(part))[rest])
                 part = replace(part, **{rest: value})
+                value = getattr(part, rest)
             else:
-                part = value = _checked(name, value, _types(Experiment)[first])
+                part = value = checked(name, value, kinds(Experiment)[first])
             new: dict[str, Any] = {first: part}
             new |= {key: 0 for key in _OVERRULED.get(name, ()) if key not in settings}
             if value != known[name]:
@@ -244,53 +271,72 @@ class Experiment:
         for name, value in ((f.name, getattr(self, f.name)) for f in fields(self) if f.name != "changes"):
             if isinstance(value, Mapping):
                 yield from ((f"{name}.{key}", inner) for key, inner in value.items())
-            elif is_dataclass(value):
+            elif is_dataclass(value) and name not in OWN:
                 yield from ((f"{name}.{f.name}", getattr(value, f.name)) for f in fields(value))
             else:
                 yield name, value
 
     def to_dict(self) -> dict[str, Any]:
-        """As ``config.json`` holds it."""
-        return asdict(self)
+        """As ``config.json`` holds it: the algebra is its name, or its table where it came from a file."""
+        saved = {name: asdict(part) for name, part in self._parts().items()}
+        saved |= {"model": dict(self.model), "changes": dict(self.changes)}
+        if isinstance(self.algebra, Algebra):
+            saved["algebra"] = self.algebra.to_dict()
+        return {f.name: saved.get(f.name, getattr(self, f.name)) for f in fields(self)}
+
+    def _parts(self) -> dict[str, Images | Texts | Optimizer | Schedule | Pruning]:
+        return {"data": self.data, "optimizer": self.optimizer, "schedule": self.schedule, "pruning": self.pruning}
 
     @classmethod
-    def from_dict(cls, saved: Mapping[str, Any]) -> Experiment:
-        """What `to_dict` gave, from JSON."""
-        data = Texts if "length" in saved["data"] else Images
-        kinds = {"data": data, "optimizer": Optimizer, "schedule": Schedule, "pruning": Pruning}
-        parts = {name: kind(**_tuples(saved[name])) for name, kind in kinds.items()}
-        return cls(**{**saved, **parts})
+    def from_dict(cls, saved: Any) -> Experiment:
+        """What `to_dict` gave, from JSON; what is missing is as usual."""
+        if not isinstance(saved, Mapping):
+            raise ValueError(f"an experiment must be settings by name; got {saved!r:.80}.")
+        found: dict[str, Any] = dict(saved)
+        kinds = {"data": Images, "optimizer": Optimizer, "schedule": Schedule, "pruning": Pruning}
+        if isinstance(found.get("data"), Mapping) and "length" in found["data"]:
+            kinds["data"] = Texts
+        for name, kind in kinds.items():
+            if name in found:
+                found[name] = _made(kind, found[name], name)
+        if not isinstance(found.get("algebra", ""), str):
+            found["algebra"] = Algebra.from_table(found["algebra"])
+        return _made(cls, found, "the experiment")
+
+
+def _made(kind: type[PartT], settings: Any, name: str) -> PartT:
+    """The dataclass of these settings, which must be all that have no default, and no others."""
+    if not isinstance(settings, Mapping):
+        raise ValueError(f"{name} must be settings by name; got {settings!r:.80}.")
+    known = {f.name: f.default is MISSING and f.default_factory is MISSING for f in fields(kind)}  # type: ignore[arg-type]
+    wrong = sorted(map(str, settings.keys() - known.keys()))
+    missing = [key for key, is_needed in known.items() if is_needed and key not in settings]
+    if wrong or missing:
+        raise ValueError(
+            f"{name} must have the settings {', '.join(known)}; {', '.join(wrong or missing)} "
+            f"{'must not be there' if wrong else 'must not be missing'}."
+        )
+    return kind(**settings)
 
 
 def _complete(model: Mapping[str, Any]) -> dict[str, Any]:
     """Every option of the model, so that each can be seen and set; the algebra and the width are the experiment's."""
-    known = _parameters(model["name"])
-    return {"name": model["name"], **{key: known[key].default for key in known if key not in OWN}, **model}
+    name = model.get("name")
+    known = _parameters(name)
+    return {"name": name, **{key: known[key].default for key in known if key not in OWN}, **model}
 
 
-def _parameters(name: str) -> Mapping[str, inspect.Parameter]:
-    """What the model of this name takes; none if there is no such model, which `models.create` will say."""
-    return inspect.signature(models.MODELS[name]).parameters if name in models.MODELS else {}
+def _parameters(name: object) -> Mapping[str, inspect.Parameter]:
+    """What the model of this name takes; an error if there is no such model."""
+    if not isinstance(name, str) or name not in models.MODELS:
+        raise ValueError(_no_model(name))
+    return inspect.signature(models.MODELS[name]).parameters
 
 
-def _tuples(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
-
-
-def _types(kind: type) -> dict[str, Any]:
-    return get_type_hints(kind)
-
-
-def _checked(name: str, value: Any, kind: Any) -> Any:
-    """``value`` if it is of its setting's kind; whole numbers are numbers, lists are tuples."""
-    if kind is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
-    if kind == tuple[float, ...] and isinstance(value, list | tuple):
-        return tuple(_checked(name, v, float) for v in value)
-    if kind in (int, float, str, bool) and type(value) is kind:
-        return value
-    words = {int: "a whole number", float: "a number", str: "text", bool: "True or False"}
-    raise ValueError(f"{name} must be {words.get(kind, 'several numbers, as in (0.5, 0.9)')}; got {value!r}.")
+def _no_model(name: object) -> str:
+    near = get_close_matches(str(name), models.MODELS, n=1)
+    hint = f" Did you mean {near[0]!r}?" if near else ""
+    return f"model.name must be one of {', '.join(models.MODELS)}; got {name!r:.80}.{hint}"
 
 
 def _unknown(name: str, known: list[str]) -> str:
@@ -298,19 +344,3 @@ def _unknown(name: str, known: list[str]) -> str:
     near = get_close_matches(name, known, n=1) or [last[m] for m in get_close_matches(name, last, n=1)]
     hint = f" Did you mean {near[0]!r}?" if near else ""
     return f"there is no setting {name!r}.{hint} There are {', '.join(known)}."
-
-
-def _one_of(name: str, value: str, choices: Any) -> None:
-    if value not in choices:
-        raise ValueError(f"{name} must be one of {', '.join(choices)}; got {value!r}.")
-
-
-def _between(name: str, value: float, low: float, high: float) -> None:
-    if not low <= value <= high:
-        raise ValueError(f"{name} must lie between {low} and {high}; got {value}.")
-
-
-def _at_least_one(part: str, **numbers: int) -> None:
-    for name, value in numbers.items():
-        if value < 1:
-            raise ValueError(f"{part + '.' if part else ''}{name} must be at least 1; got {value}.")

@@ -3,7 +3,6 @@
 ::
 
     config.json           the experiment, complete
-    algebra.json          its algebra's table, where that came from a file
     environment.json      commit, versions, device, command
     metrics.jsonl         a row a logged step
     log.txt               what happened, for people
@@ -18,6 +17,7 @@ import fcntl
 import hashlib
 import json
 import logging
+import textwrap
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -29,7 +29,7 @@ import torch
 from algebranets import algebra as algebras
 from algebranets import files
 from algebranets.train.experiment import Experiment
-from algebranets.train.results import Result
+from algebranets.train.results import Result, is_row
 
 log = logging.getLogger("algebranets")
 
@@ -38,6 +38,8 @@ KEPT = 2
 
 _AS_WRITTEN = "It must be as `algebranets train` wrote it."
 _REMOVE = "Remove it to go on without it."
+#: What Lightning needs of a checkpoint.
+_IN_CHECKPOINTS = ("state_dict", "optimizer_states", "lr_schedulers", "loops", "global_step", "epoch")
 
 
 @dataclass(frozen=True)
@@ -49,10 +51,6 @@ class RunFolder:
     @property
     def config(self) -> Path:
         return self.path / "config.json"
-
-    @property
-    def algebra(self) -> Path:
-        return self.path / "algebra.json"
 
     @property
     def metrics(self) -> Path:
@@ -81,8 +79,6 @@ class RunFolder:
                 f"{self.path} holds another experiment. Go on with that one by `algebranets train --resume "
                 f"{self.path}`, or give this one a folder of its own by --out."
             )
-        if Path(experiment.algebra).is_file():
-            files.write(self.algebra, json.dumps(algebras.get(experiment.algebra).to_dict()) + "\n")
         files.write(self.config, json.dumps(experiment.to_dict(), indent=1) + "\n")
 
     def holds(self, experiment: Experiment) -> bool:
@@ -100,28 +96,43 @@ class RunFolder:
         """The experiment of the run in this folder."""
         try:
             saved = files.parse(self.config.read_bytes(), self.config, _AS_WRITTEN)
-            if self.algebra.is_file():  # the file it came from may be gone
-                saved["algebra"] = str(self.algebra)
-            return Experiment.from_dict(saved)
         except (FileNotFoundError, NotADirectoryError):
             raise ValueError(f"{self.path} is no run's folder: it has no config.json.") from None
-        except (KeyError, TypeError) as error:
-            raise ValueError(f"{self.config} is no experiment ({error!r}). {_AS_WRITTEN}") from None
+        if isinstance(saved, dict) and "algebra" in saved:
+            saved["algebra"] = self._table(saved["algebra"])
+        try:
+            return Experiment.from_dict(saved)
+        except ValueError as error:
+            raise ValueError(f"{self.config} is no experiment: {error} {_AS_WRITTEN}") from None
+
+    def _table(self, algebra: Any) -> Any:
+        """The algebra of a ``config.json``; of a file's path, as older runs have it, the table that lies beside."""
+        path = self.path / "algebra.json"
+        if not isinstance(algebra, str) or Path(algebra).suffix not in (".toml", ".json", ".txt") or not path.is_file():
+            return algebra
+        return files.parse(path.read_bytes(), path, _AS_WRITTEN)
 
     def write_environment(self, where: dict[str, Any]) -> None:
         """Where the run runs now."""
         files.write(self.path / "environment.json", json.dumps(where, indent=1) + "\n")
 
     def environment(self) -> dict[str, Any]:
-        """Where the run ran last; nothing if it never did."""
+        """Where the run ran last, with its ``command`` and its ``hardware``; nothing if it never did."""
         path = self.path / "environment.json"
-        return files.parse(path.read_bytes(), path, _REMOVE) if path.exists() else {}
+        if not path.exists():
+            return {}
+        found = files.parse(path.read_bytes(), path, _REMOVE)
+        if (
+            not isinstance(found, dict)
+            or not isinstance(found.get("command", ""), str)
+            or not isinstance(found.get("hardware", {}), dict)
+        ):
+            raise ValueError(f"{path} must hold facts by name, a command and hardware among them. {_REMOVE}")
+        return found
 
     def finished(self) -> Result | None:
-        """What came out, if it is done."""
-        if not self.result.exists():
-            return None
-        return Result.load(self.result)
+        """What came out, if it is done: the result and the weights are there."""
+        return Result.load(self.result) if self.result.exists() and self.weights.exists() else None
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -139,8 +150,7 @@ class RunFolder:
 
     def append(self, row: dict[str, float]) -> None:
         """One more row of metrics."""
-        with self.metrics.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(row) + "\n")
+        files.append(self.metrics, json.dumps(row) + "\n")
 
     def rows(self) -> Iterator[dict[str, float]]:
         """The rows of metrics; a last one that a kill cut short is left out."""
@@ -148,7 +158,11 @@ class RunFolder:
             return
         for number, line in enumerate(self.metrics.read_bytes().splitlines(keepends=True), 1):
             if line.endswith(b"\n"):
-                yield files.parse(line, f"{self.metrics}, line {number},", _REMOVE)
+                where = f"{self.metrics}, line {number},"
+                row = files.parse(line, where, _REMOVE)
+                if not is_row(row):
+                    raise ValueError(f"{where} must hold numbers by name, step and seconds among them. {_REMOVE}")
+                yield row
 
     def rewind(self, step: int) -> None:
         """Forget rows and (broken) checkpoints behind ``step``: training will make them again.
@@ -156,7 +170,7 @@ class RunFolder:
         Left there, they would count among the newest, and whole ones would be removed in their place.
         """
         remove(path for path in self.checkpoints() if step_of(path) > step)
-        for partial in (self.path / "checkpoints").glob("*.partial"):  # cut short by a kill
+        for partial in self.path.rglob("*.partial"):  # cut short by a kill
             partial.unlink()
         kept = [row for row in self.rows() if row["step"] <= step]
         files.write(self.metrics, "".join(json.dumps(row) + "\n" for row in kept))
@@ -203,8 +217,31 @@ def remove(checkpoints: Iterable[Path]) -> None:
 def save_checkpoint(state: dict[str, Any], path: Path) -> None:
     """Write a checkpoint whole or not at all, its digest first: one without a digest is a foreign file."""
     with files.replacing(path) as partial:
-        torch.save(state, partial)
+        with partial.open("wb") as file:  # Python's errors say what went wrong, torch's own writer's do not
+            torch.save(state, file)
         files.write(digest_of(path), _sha256(partial) + "\n")
+
+
+def read_checkpoint(path: Path, map_location: Any = "cpu") -> dict[str, Any]:
+    """What `save_checkpoint` wrote, read without running anything that is in it."""
+    try:
+        state = torch.load(path, map_location=map_location, weights_only=True)
+    except OSError:
+        raise
+    except Exception as error:  # what is no checkpoint may raise anything
+        raise foreign_checkpoint(path, error) from None
+    missing = [name for name in _IN_CHECKPOINTS if not isinstance(state, dict) or name not in state]
+    if missing:
+        raise foreign_checkpoint(path, f"it has no {missing[0]}")
+    return state
+
+
+def foreign_checkpoint(path: Path, reason: object) -> ValueError:
+    """The error that says why a checkpoint is none of its run's."""
+    return ValueError(
+        f"{path} is no checkpoint of this run ({textwrap.shorten(str(reason), 200, placeholder=' ...')}). Remove it to "
+        "go on from the one before it, or from the beginning."
+    )
 
 
 def digest_of(path: Path) -> Path:

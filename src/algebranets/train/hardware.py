@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,12 +23,15 @@ from torch import Tensor, nn
 from torch.utils import _pytree
 
 from algebranets.nn.whitening import sum_over_ranks
-from algebranets.train.folder import RunFolder, save_checkpoint
+from algebranets.train.checks import at_least_one, between, check_kinds, one_of
+from algebranets.train.folder import RunFolder, read_checkpoint, save_checkpoint
 
 #: By our names, Lightning's.
 PRECISIONS = {"32": "32-true", "bf16": "bf16-mixed", "16": "16-mixed"}
 STRATEGIES = ("auto", "ddp", "fsdp")
 LOGGERS = {"tensorboard": TensorBoardLogger, "csv": CSVLogger}
+#: OpenMP ends the process where it cannot start as many as it was told.
+MOST_THREADS = 1024
 #: Of how much inductor makes one kernel: by its own 8 reads and 30 operations whitening takes passes it does not need.
 COMPILING = {"realize_acc_reads_threshold": 64, "realize_opcount_threshold": 200}
 
@@ -45,6 +49,9 @@ class Hardware:
     #: "32", "bf16" or "16" (both mixed), or "auto": bf16 on a GPU.
     precision: str = "auto"
     compile: bool = False
+    #: Threads of each process on the CPU, which decide how sums are split and so how they are rounded; 0 is the number
+    #: that the run has had so far or, where it begins, what torch has.
+    threads: int = 0
     #: Where data sets lie; "" is ``ALGEBRANETS_DATA`` or ./data.
     data: str = ""
     checkpoint_minutes: float = 5.0
@@ -55,17 +62,18 @@ class Hardware:
     loggers: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        check_kinds(self)
         for name, value, choices in (
             ("accelerator", self.accelerator, ("auto", "cpu", "cuda")),
             ("strategy", self.strategy, STRATEGIES),
             ("precision", self.precision, ("auto", *PRECISIONS)),
             *(("logger", logger, tuple(LOGGERS)) for logger in self.loggers),
         ):
-            if value not in choices:
-                raise ValueError(f"{name} must be one of {', '.join(choices)}; got {value!r}.")
-        for name in ("devices", "nodes", "log_steps"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1; got {getattr(self, name)}.")
+            one_of(name, value, choices)
+        at_least_one("", devices=self.devices, nodes=self.nodes, log_steps=self.log_steps)
+        between("threads", self.threads, 0, MOST_THREADS)
+        between("checkpoint_minutes", self.checkpoint_minutes, 0, math.inf)
+        between("checkpoint_steps", self.checkpoint_steps, 0, math.inf)
         if self.accelerator == "cuda" and not torch.cuda.is_available():
             raise ValueError("accelerator 'cuda' needs a CUDA device, and torch sees none here; take cpu or auto.")
         if self.precision == "16" and not self.on_gpu:
@@ -82,14 +90,49 @@ class Hardware:
         return asdict(self)
 
     @classmethod
-    def from_dict(cls, saved: dict[str, Any]) -> Hardware:
-        """What `to_dict` gave, from JSON; what is missing is as usual."""
-        return cls(**{**saved, "loggers": tuple(saved.get("loggers", ()))})
+    def of(cls, folder: RunFolder, names: Iterable[str] = (), **given: Any) -> Hardware:
+        """What the run in this folder was started on last, but for what is ``given`` now.
 
-    @classmethod
-    def of(cls, folder: RunFolder) -> Hardware:
-        """What the run in this folder was started on last."""
-        return cls.from_dict(folder.environment().get("hardware", {}))
+        ``names`` are the fields that are taken from there: all of them, if none is named.
+        """
+        chosen = cls(**given)  # says what is wrong with it
+        saved = folder.environment().get("hardware", {})
+        known = set(names) or {field.name for field in fields(cls)}
+        try:
+            return replace(chosen, **{name: saved[name] for name in known & saved.keys() - given.keys()})
+        except ValueError as error:
+            raise ValueError(
+                f"{folder.path} was trained on other hardware, as its environment.json says: {error} Say what to take "
+                "now, or remove that file."
+            ) from None
+
+    @contextmanager
+    def fixed_threads(self) -> Iterator[Hardware]:
+        """This hardware with a number of threads, which torch takes until the end of the context."""
+        if os.environ.get("OMP_DYNAMIC", "").strip().lower() == "true":
+            raise ValueError(
+                "OMP_DYNAMIC must not be true: OpenMP then takes fewer threads than torch asks for where other "
+                "programs run, and torch computes wrong numbers or hangs. Unset it; --threads says how many to take."
+            )
+        before = torch.get_num_threads()
+        # Lightning starts the processes of several devices; torchrun and SLURM have given each its threads already.
+        processes = 1 if {"OMP_NUM_THREADS", "SLURM_PROCID"} & os.environ.keys() else self.devices
+        threads = self.threads or max(1, before // processes)
+        torch.set_num_threads(threads)  # though it be the same: until it is told a number, MKL may take fewer
+        try:
+            yield replace(self, threads=threads)
+        finally:
+            torch.set_num_threads(before)
+
+
+class FixedThreads(Callback):
+    """Sets the number of threads again, as Lightning's launcher of several processes sets another one."""
+
+    def __init__(self, threads: int) -> None:
+        self.threads = threads
+
+    def setup(self, trainer: pl.Trainer, task: pl.LightningModule, stage: str) -> None:
+        torch.set_num_threads(self.threads)
 
 
 class WholeCheckpoints(TorchCheckpointIO):
@@ -99,7 +142,7 @@ class WholeCheckpoints(TorchCheckpointIO):
         save_checkpoint(checkpoint, Path(path))
 
     def load_checkpoint(self, path: Any, map_location: Any = "cpu", weights_only: bool | None = True) -> dict[str, Any]:
-        return super().load_checkpoint(path, map_location, weights_only=True)
+        return read_checkpoint(Path(path), map_location)
 
 
 def make_trainer(
@@ -132,7 +175,7 @@ def make_trainer(
         gradient_clip_val=clip or None,
         plugins=[WholeCheckpoints()],
         logger=[*loggers, *own],
-        callbacks=list(callbacks),
+        callbacks=[*([FixedThreads(hardware.threads)] if hardware.threads else []), *callbacks],
         enable_checkpointing=False,
         enable_progress_bar=False,
         enable_model_summary=False,
@@ -163,15 +206,23 @@ def quiet() -> Iterator[None]:
 
 @contextmanager
 def within_memory() -> Iterator[None]:
-    """Where a GPU's memory runs out, the error says what to do."""
+    """Where memory runs out, the error says what to do."""
     try:
         yield
-    except torch.OutOfMemoryError as error:
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+        where = "the GPU" if isinstance(error, torch.OutOfMemoryError) else "the computer"
         said = str(error).partition(" GPU ")[0]  # behind it, whose memory is where
         raise ValueError(
-            f"a batch must fit into the GPU's memory, but torch says: {said} Take a smaller data.batch_size or, "
-            "where it fails in evaluation, data.eval_batch_size."
+            f"a batch must fit into {where}'s memory, but torch says: {said} Take a smaller data.batch_size or, where "
+            "it fails in evaluation, data.eval_batch_size."
         ) from error
+
+
+def is_out_of_memory(error: Exception) -> bool:
+    """Whether torch raised it for want of memory, a GPU's or the computer's, for which it has no class of errors."""
+    return isinstance(error, torch.OutOfMemoryError) or "DefaultCPUAllocator" in str(error)
 
 
 def prepare(model: nn.Module, hardware: Hardware, images: bool, num_processes: int) -> None:

@@ -14,7 +14,7 @@ from torch import nn
 from algebranets import data as datasets
 from algebranets.data import Batches, ImageFolder, ImageTensors, Share, Text
 from algebranets.pruning import Pruner
-from algebranets.train.experiment import Experiment, Images, Texts
+from algebranets.train.experiment import MOST_STEPS, Experiment, Images, Texts
 from algebranets.train.tasks import Classification, Language, Task
 
 SettingsT = TypeVar("SettingsT", bound=Images | Texts)
@@ -36,7 +36,13 @@ class Plan(ABC, Generic[SettingsT, DataT]):
     @property
     def steps(self) -> int:
         """Batches that are trained on."""
-        return self.experiment.steps or max(1, round(self.experiment.epochs * self.per_epoch))
+        steps = self.experiment.steps or max(1, round(self.experiment.epochs * self.per_epoch))
+        if steps > MOST_STEPS:
+            raise ValueError(
+                f"a run must have at most {MOST_STEPS:,} steps; {self.experiment.epochs:g} epochs of "
+                f"{self.per_epoch:,} batches are more."
+            )
+        return steps
 
     @property
     def evaluate_every(self) -> int:
@@ -141,7 +147,7 @@ class TextPlan(Plan[Texts, Text]):
 
     def task(self, model: nn.Module) -> Task:
         e = self.experiment
-        window = self.settings.eval_window or None
+        window = min(self.settings.eval_window, len(self.data.valid)) or None
         return Language(model, e.optimizer, self.steps, e.schedule, e.label_smoothing, window)
 
     def example_inputs(self, model: Any) -> tuple[Any, ...]:

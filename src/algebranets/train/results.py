@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import MISSING, Field, asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from algebranets import files
+from algebranets.train.checks import MOST, between, checked
 
 #: The quantity each kind of run is judged by, and whether more of it is better.
 METRICS = {"accuracy": True, "bpc": False}
@@ -71,23 +73,57 @@ class Result:
                 f"{where} is no result of algebranets: it must hold {', '.join(names)}; differs in {found}."
             )
         data = later | data
-        wrong = [field.name for field in fields(cls) if not isinstance(data[field.name], _KINDS[_kind(field)])]
-        if wrong or not all(isinstance(row, dict) for row in data["curve"]):
-            raise ValueError(
-                f"{where} is no result of algebranets: {', '.join(wrong) or 'curve'} must be as `algebranets train` "
-                f"wrote it. {_OUT}"
-            )
+        try:
+            _check(data)
+        except ValueError as error:
+            raise ValueError(f"{where} is no result of algebranets: {error} {_OUT}") from None
         return cls(**data)
 
 
-#: What JSON makes of a field's type.
-_KINDS: dict[str, type | tuple[type, ...]] = {
-    "str": str, "int": int, "int | None": (int, type(None)), "float": (int, float), "dict": dict, "list": list,
+#: What reports read of an experiment, and its kind; older rows do not have all of it.
+_READ = {
+    "model.hidden_size": int, "data.batch_size": int, "data.length": int, "pruning.sparsity": float,
+    "pruning.unit": str, "pruning.criterion": str, "budget": float,
 }  # fmt: skip
+_COUNTS = ("parameters", "statistics", "multiplies", "steps", "nonzero", "multiplies_left")
 
 
-def _kind(field: Field[Any]) -> str:
-    return str(field.type).partition("[")[0]
+def _check(data: Mapping[str, Any]) -> None:
+    """Refuse what a report could not show."""
+    for name in ("recipe", "algebra", "metric", "command"):
+        checked(name, data[name], str)
+    for name in ("width", "value", "seconds"):
+        checked(name, data[name], float)
+    between("width", data["width"], 1 / MOST, MOST)
+    between("seconds", data["seconds"], 0, MOST)
+    checked("seed", data["seed"], int)
+    for name in _COUNTS:
+        if data[name] is not None:
+            between(name, checked(name, data[name], int), int(name in ("parameters", "multiplies", "steps")), MOST)
+    for name in ("changes", "experiment", "environment"):
+        checked(name, data[name], Mapping[str, Any])
+    if not isinstance(data["curve"], list) or not all(map(is_row, data["curve"])):
+        raise ValueError("curve must be a list of rows: numbers by name, step and seconds among them.")
+    experiment = data["experiment"]
+    read = {"budget": experiment.get("budget", 0.0)}
+    for part in ("model", "data", "pruning"):
+        for name, value in checked(f"experiment.{part}", experiment.get(part, {}), Mapping[str, Any]).items():
+            if isinstance(value, dict | list):
+                raise ValueError(f"experiment.{part}.{name} must be a number or a word; got {value!r:.80}.")
+            read[f"{part}.{name}"] = value
+    for name, kind in _READ.items():
+        if name in read:
+            checked(f"experiment.{name}", read[name], kind)
+    between("experiment.pruning.sparsity", read.get("pruning.sparsity", 0), 0, 1)
+
+
+def is_row(row: Any) -> bool:
+    """Whether it is a row of metrics: numbers by name, of which a step and the seconds since the run began are two."""
+    return (
+        isinstance(row, dict)
+        and all(type(value) is float or (type(value) is int and abs(value) < MOST) for value in row.values())
+        and all(math.isfinite(row.get(name, math.nan)) for name in ("step", "seconds"))
+    )
 
 
 def label(algebra: str, width: float, changes: Mapping[str, Any]) -> str:

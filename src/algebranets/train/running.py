@@ -13,18 +13,19 @@ import shlex
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
-import torch
 from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.loggers import CSVLogger, Logger
 from lightning.pytorch.utilities import rank_zero_only
 from torch import nn
 
 from algebranets import algebra as algebras
+from algebranets import files
 from algebranets.accounting import account
 from algebranets.data import Share
 from algebranets.train import budget
@@ -32,8 +33,8 @@ from algebranets.train import plan as plans
 from algebranets.train.callbacks import Checkpoints, Journal, Prune, StepSeed, Stopped, capturing
 from algebranets.train.environment import environment
 from algebranets.train.experiment import Experiment
-from algebranets.train.folder import RunFolder, step_of
-from algebranets.train.hardware import Hardware, make_trainer, prepare, quiet, within_memory
+from algebranets.train.folder import RunFolder, foreign_checkpoint, read_checkpoint, step_of
+from algebranets.train.hardware import Hardware, is_out_of_memory, make_trainer, prepare, quiet, within_memory
 from algebranets.train.loaders import Resumable, Whole
 from algebranets.train.plan import ImagePlan, TextPlan
 from algebranets.train.results import METRICS, Result
@@ -61,6 +62,18 @@ class MetricsFile(Logger):
         """They are in ``config.json``."""
 
 
+class LogFile(logging.Handler):
+    """A run folder's ``log.txt``. Where the disk is full it is silent: the error that ends the run says it."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.path = path
+
+    def emit(self, record: logging.LogRecord) -> None:
+        with suppress(OSError):
+            files.append(self.path, self.format(record) + "\n")
+
+
 @quiet()
 @within_memory()
 def run(
@@ -75,8 +88,16 @@ def run(
     done = folder.finished()
     if done is not None and folder.holds(experiment):
         return done
-    if experiment.budget:  # which was found to hold so many steps, or will be
-        experiment = folder.experiment() if folder.holds(experiment) else budget.fit(experiment, hardware, begun)
+    if not hardware.threads:
+        before = Hardware.of(folder, ("threads", "devices"))
+        hardware = replace(hardware, threads=before.threads if before.devices == hardware.devices else 0)
+    with hardware.fixed_threads() as hardware:
+        if experiment.budget:  # which was found to hold so many steps, or will be
+            experiment = folder.experiment() if folder.holds(experiment) else budget.fit(experiment, hardware, begun)
+        return _run(experiment, folder, hardware, callbacks)
+
+
+def _run(experiment: Experiment, folder: RunFolder, hardware: Hardware, callbacks: Iterable[Callback]) -> Result | None:
     plan = plans.make(experiment, hardware.data)
     model = plan.build()
     pruner = plan.pruner(model)
@@ -104,8 +125,8 @@ def run(
         folder.write_environment(
             {**environment(trainer.strategy.root_device), "command": command, "hardware": hardware.to_dict()}
         )
-        _fit(plan, folder, hardware, trainer, model, journal)
-        return _finish(plan, folder)
+        begun = _fit(plan, folder, hardware, trainer, model, journal)
+        return _finish(plan, folder, is_trained=begun < plan.steps)
 
 
 def resume(path: Path, hardware: Hardware | None = None, callbacks: Iterable[Callback] = ()) -> Result | None:
@@ -122,9 +143,14 @@ def _fit(
     trainer: pl.Trainer,
     model: nn.Module,
     journal: Journal,
-) -> None:
-    """Train from the newest checkpoint to the end, in every process."""
+) -> int:
+    """Train from the newest checkpoint to the end, in every process; gives the step of that checkpoint."""
     newest = folder.newest_checkpoint()
+    if newest is None and folder.result.exists():
+        raise ValueError(
+            f"{folder.path} is finished, but {folder.weights.name} is missing, and so is a whole checkpoint to make it "
+            f"from. Remove {folder.result.name} to train it again."
+        )
     step = 0 if newest is None else step_of(newest)
     log.info("%s at step %d of %d", "goes on" if step else "begins", step, plan.steps)
     if trainer.is_global_zero:
@@ -138,26 +164,50 @@ def _fit(
     prepare(model, hardware, isinstance(plan, ImagePlan), trainer.world_size)
     device, share = trainer.strategy.root_device, Share(trainer.global_rank, trainer.world_size)
     task, evaluation = plan.task(model), Whole(plan.evaluation(device, share))
-    evaluated = {row["step"] for row in rows if "loss" in row}
-    if step and plan.is_evaluated(step) and step not in evaluated:  # killed or stopped before it was
-        trainer.validate(task, evaluation, ckpt_path=newest, verbose=False, weights_only=True)
-    if step < plan.steps:
-        batches = Resumable(plan.training(device, share), plan.steps)
-        trainer.fit(task, batches, evaluation, ckpt_path=newest, weights_only=True)
+    evaluated = {row["step"] for row in rows if plan.experiment.metric in row}
+    with _restoring(newest, journal):
+        if step and plan.is_evaluated(step) and step not in evaluated:  # killed or stopped before it was
+            trainer.validate(task, evaluation, ckpt_path=newest, verbose=False, weights_only=True)
+            journal.has_begun = False
+        if step < plan.steps:
+            batches = Resumable(plan.training(device, share), plan.steps)
+            trainer.fit(task, batches, evaluation, ckpt_path=newest, weights_only=True)
+    return step
 
 
-def _finish(plan: ImagePlan | TextPlan, folder: RunFolder) -> Result:
-    """Publish the weights of the last checkpoint, and what came out."""
+@contextmanager
+def _restoring(checkpoint: Path | None, journal: Journal) -> Iterator[None]:
+    """What goes wrong before training or evaluation begins is the fault of the checkpoint that it begins from."""
+    try:
+        yield
+    except (OSError, Stopped):
+        raise
+    except Exception as error:
+        if checkpoint is None or journal.has_begun or is_out_of_memory(error) or str(checkpoint) in str(error):
+            raise
+        raise foreign_checkpoint(checkpoint, error) from error
+
+
+def _finish(plan: ImagePlan | TextPlan, folder: RunFolder, is_trained: bool) -> Result:
+    """Publish the weights of the last checkpoint, and what came out: now, or before if nothing was trained since."""
     experiment = plan.experiment
     model = plan.build()
     pruner = plan.pruner(model)
-    saved = torch.load(folder.checkpoint(plan.steps), map_location="cpu", weights_only=True)["state_dict"]
-    model.load_state_dict({name.removeprefix("model."): v for name, v in saved.items() if name.startswith("model.")})
+    last = folder.checkpoint(plan.steps)
+    saved = read_checkpoint(last)["state_dict"]
+    try:
+        model.load_state_dict(
+            {name.removeprefix("model."): v for name, v in saved.items() if name.startswith("model.")}
+        )
+    except (RuntimeError, AttributeError, TypeError) as error:
+        raise foreign_checkpoint(last, error) from None
     if pruner is not None:
         pruner.finish()
     algebra = algebras.get(experiment.algebra)
     publish(model, experiment.model["name"], algebra, plan.fitted.options(), folder.weights)
-    curve = _curve(folder.rows())
+    if not is_trained and folder.result.exists():
+        return Result.load(folder.result)
+    curve = _curve(folder.rows(), experiment.metric)
     cost = account(model, *plan.example_inputs(model))
     where = folder.environment()
     result = Result(
@@ -192,12 +242,12 @@ def _judged(experiment: Experiment, curve: list[dict[str, float]]) -> float:
     return best(row[experiment.metric] for row in curve if row["step"] >= since)
 
 
-def _curve(rows: Iterable[dict[str, float]]) -> list[dict[str, float]]:
+def _curve(rows: Iterable[dict[str, float]], metric: str) -> list[dict[str, float]]:
     """The evaluations, each with the training loss that was last written before it."""
     curve, train_loss = [], math.nan
     for row in rows:
         train_loss = row.get("train_loss", train_loss)
-        if "loss" in row:
+        if metric in row:
             curve.append({"train_loss": train_loss, **row})
     return curve
 
@@ -211,7 +261,7 @@ def _command() -> str:
 @contextmanager
 def _logging(folder: RunFolder) -> Iterator[None]:
     """Our messages go to the folder's log as well, and so does what ends the run."""
-    handler = logging.FileHandler(folder.log)
+    handler = LogFile(folder.log)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     before = log.level
     log.addHandler(handler)
@@ -223,5 +273,4 @@ def _logging(folder: RunFolder) -> Iterator[None]:
         raise
     finally:
         log.removeHandler(handler)
-        handler.close()
         log.setLevel(before)

@@ -64,7 +64,7 @@ def describe(path: Path | str) -> tuple[Path, dict[str, Any]]:
     try:
         with safe_open(file, "pt") as opened:
             described = json.loads((opened.metadata() or {})["algebranets"])
-    except (SafetensorError, ValueError, KeyError) as error:
+    except (SafetensorError, ValueError, KeyError, RecursionError) as error:
         raise _foreign(file, error) from None
     if not isinstance(described, dict):
         raise _foreign(file, TypeError(f"its description is {described!r}"))
