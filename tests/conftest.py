@@ -78,5 +78,3 @@ def poisoned_memory():
     torch.utils.deterministic.fill_uninitialized_memory = True
     yield
     torch.use_deterministic_algorithms(False)
-    # On a CPU without bf16, torch turns oneDNN off for good at the first bf16 product, and everything rounds otherwise.
-    torch.backends.mkldnn.enabled = True

@@ -129,7 +129,7 @@ def test_any_change_of_a_runs_files(finished, data):
 @fuzzed(0.03)
 @given(st.data())
 def test_any_row_of_results(finished, data):
-    """What is read as a result can be reported."""
+    """A result that can be read has a label in reports."""
     row = changed(data.draw, json.loads((finished[0] / "result.json").read_bytes()))
     result = works_or_says_why(lambda: Result.from_dict(row, "results.jsonl, line 1"))
     for study in works_or_says_why(lambda: studies([result])) or () if result else ():

@@ -449,7 +449,7 @@ def test_bad_arguments_say_what_must_hold(make, message):
         make()
 
 
-#: What each layer can be made with, over H.
+#: Valid arguments of each layer over H.
 SOUND = {
     name: options
     for names, options in (
@@ -472,7 +472,7 @@ SOUND = {
 NO_NUMBER = (True, "1", math.nan, [1])
 NO_SIZE = (0, -4, 8.0, 1e300, None, *NO_NUMBER)
 NO_SHARE = (-0.1, 1.1, math.inf, None, *NO_NUMBER)
-#: What arguments of these names must not be, in any layer.
+#: Invalid values by argument name, for every layer that has the argument.
 UNSOUND = [
     (("in_features", "out_features", "in_channels", "out_channels", "embedding_dim", "input_size", "hidden_size"), NO_SIZE),
     (("embed_dim", "d_model", "dim_feedforward", "num_features", "channels"), NO_SIZE),

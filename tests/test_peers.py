@@ -203,7 +203,7 @@ both_ways = pytest.mark.parametrize("exchange", ["opposite", "reversion"])
 
 
 def assert_same_over_clifford(name, signature, exchange, options, shape, compared):
-    """Both layers have 2 tuples in and 3 out; ``shape`` is that of the input behind the channels."""
+    """Both layers have 2 tuples in and 3 out; ``shape`` is the shape of the input after its channel axis."""
     p, q, r = signature
     installed("cliffordlayers")
     module = import_module(f"cliffordlayers.nn.modules.clifford{'linear' if name == 'Linear' else 'conv'}")
@@ -359,7 +359,7 @@ def test_speechbrain_computes_our_recurrent_layer(over, nonlinearity, options, s
         }
 
     def back(y):
-        """The directions lie one behind the other, each with its components; ours is one set of tuples."""
+        """Their output joins the directions, each component by component; ours is one set of tuples."""
         return from_tuples(y.unflatten(-1, (ours.num_directions, over.dim, -1)).transpose(-3, -2).flatten(-2), over)
 
     assert_same(Twins(ours, theirs, parameters, into=lambda x: x, back=back), x, compared)

@@ -218,6 +218,18 @@ def torch_has(threads):
         torch.set_num_threads(before)
 
 
+def test_a_run_rounds_the_same_whatever_ran_before_it_in_the_process(tmp_path, unbroken):
+    """On a CPU without bf16, torch turns oneDNN off for the whole process at the first bf16 product."""
+    before = torch.backends.mkldnn.enabled
+    torch.backends.mkldnn.enabled = False
+    try:
+        train.run(small("digits"), tmp_path / "run", HARDWARE)
+        assert not torch.backends.mkldnn.enabled
+    finally:
+        torch.backends.mkldnn.enabled = before
+    assert rows(tmp_path / "run") == rows(unbroken("digits"))
+
+
 class Threads(Callback):
     """Takes note of torch's number of threads in training and evaluation."""
 
@@ -262,10 +274,10 @@ def test_the_threads_of_one_process_are_not_those_of_each_of_two(monkeypatch):
     """Unless whoever starts the processes has said how many each has."""
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     with torch_has(4):
-        with Hardware(accelerator="cpu", devices=2).fixed_threads() as hardware:
+        with Hardware(accelerator="cpu", devices=2).fixed_rounding() as hardware:
             assert hardware.threads == torch.get_num_threads() == 2
         monkeypatch.setenv("OMP_NUM_THREADS", "4")
-        with Hardware(accelerator="cpu", devices=2).fixed_threads() as hardware:
+        with Hardware(accelerator="cpu", devices=2).fixed_rounding() as hardware:
             assert hardware.threads == 4
 
 
@@ -362,7 +374,7 @@ def test_a_damaged_file_of_a_run_is_named(tmp_path):
 
 @pytest.fixture(scope="module")
 def crashed(tmp_path_factory):
-    """A run that was killed behind step 7, with checkpoints of steps 4 and 6."""
+    """A run that was killed after step 7, with checkpoints of steps 4 and 6."""
     folder = tmp_path_factory.mktemp("crashed") / "run"
     with pytest.raises(Crash):
         train.run(small("digits"), folder, HARDWARE, [CrashAt(7)])
@@ -452,7 +464,7 @@ def test_an_edited_file_of_a_run_is_named_and_what_is_wrong_with_it(change, mess
 
 
 def test_metrics_without_an_evaluation_are_measured_again(tmp_path, unbroken):
-    """As where somebody took rows of it, or numbers of a row, away."""
+    """As if somebody had deleted rows, or numbers of a row."""
     folder = shutil.copytree(unbroken("digits"), tmp_path / "run")
     whole = rows(folder)
     (folder / "result.json").unlink()
@@ -548,7 +560,7 @@ def test_weights_with_a_deeply_nested_description_are_refused(tmp_path):
 
 
 def test_files_have_the_mode_that_the_umask_gives(tmp_path):
-    """Those that a library would write for their owner alone, too."""
+    """Also files that a library makes readable for their owner only."""
     before = os.umask(0o027)
     try:
         train.run(small("digits"), tmp_path / "run", HARDWARE)

@@ -107,7 +107,7 @@ def compare(one: Path, other: Path) -> str:
 
 
 def _computed(row: dict[str, float]) -> dict[str, float]:
-    """What a row says that no clock has a part in."""
+    """The values of a row that do not depend on the clock."""
     return {name: value for name, value in row.items() if "second" not in name}
 
 

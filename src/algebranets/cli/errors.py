@@ -39,12 +39,8 @@ def describe(error: Exception) -> str:
     # Errors derived from ValueError are those of other libraries, which do not say what to do.
     if said and (isinstance(error, OSError) or type(error) is ValueError):
         return said
-    if _is_out_of_memory(error):
+    from algebranets.train.environment import is_out_of_memory  # imports torch
+
+    if is_out_of_memory(error):
         return f"out of memory ({kind}: {said}). Ask for less: smaller sizes, or a smaller batch."
     return f"unexpected {kind}: {said} (This may be a bug in algebranets. {SHOW_TRACEBACK}=1 shows the traceback.)"
-
-
-def _is_out_of_memory(error: Exception) -> bool:
-    import torch
-
-    return isinstance(error, MemoryError | torch.OutOfMemoryError) or "DefaultCPUAllocator" in str(error)

@@ -11,7 +11,7 @@ from numbers import Real
 from operator import index
 from typing import Any
 
-#: As many numbers of eight bytes as torch can address.
+#: The largest number of float64 values that torch can address.
 MOST_NUMBERS = 2**60 - 1
 
 

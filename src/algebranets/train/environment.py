@@ -1,4 +1,4 @@
-"""Where a run ran: commit, versions, device."""
+"""Where a run ran: commit, versions, device; and whether it ran out of memory there."""
 
 from __future__ import annotations
 
@@ -52,3 +52,8 @@ def _version(package: str) -> str:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         return "not installed"
+
+
+def is_out_of_memory(error: Exception) -> bool:
+    """Whether an error means that the GPU or the computer has no memory left; torch has no class for the latter."""
+    return isinstance(error, MemoryError | torch.OutOfMemoryError) or "DefaultCPUAllocator" in str(error)

@@ -48,7 +48,7 @@ def evaluate(
     if isinstance(plan, TextPlan):
         plan.data = replace(plan.data, valid=plan.data.part(split))
     task = plan.task(model)
-    with hardware.fixed_threads() as hardware:
+    with hardware.fixed_rounding() as hardware:
         trainer = make_trainer(hardware, folder, model, 1, 0.0, [], [])
         device, share = trainer.strategy.root_device, Share(trainer.global_rank, trainer.world_size)
         trainer.validate(task, Whole(plan.evaluation(device, share)), verbose=False)

@@ -289,7 +289,7 @@ class Experiment:
 
     @classmethod
     def from_dict(cls, saved: Any) -> Experiment:
-        """What `to_dict` gave, from JSON; what is missing is as usual."""
+        """The experiment that `to_dict` wrote; settings that are missing get their defaults."""
         if not isinstance(saved, Mapping):
             raise ValueError(f"an experiment must be settings by name; got {saved!r:.80}.")
         found: dict[str, Any] = dict(saved)

@@ -38,7 +38,7 @@ KEPT = 2
 
 _AS_WRITTEN = "It must be as `algebranets train` wrote it."
 _REMOVE = "Remove it to go on without it."
-#: What Lightning needs of a checkpoint.
+#: The keys that Lightning needs in a checkpoint.
 _IN_CHECKPOINTS = ("state_dict", "optimizer_states", "lr_schedulers", "loops", "global_step", "epoch")
 
 

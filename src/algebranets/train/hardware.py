@@ -24,6 +24,7 @@ from torch.utils import _pytree
 
 from algebranets.nn.whitening import sum_over_ranks
 from algebranets.train.checks import at_least_one, between, check_kinds, one_of
+from algebranets.train.environment import is_out_of_memory
 from algebranets.train.folder import RunFolder, read_checkpoint, save_checkpoint
 
 #: By our names, Lightning's.
@@ -107,22 +108,28 @@ class Hardware:
             ) from None
 
     @contextmanager
-    def fixed_threads(self) -> Iterator[Hardware]:
-        """This hardware with a number of threads, which torch takes until the end of the context."""
+    def fixed_rounding(self) -> Iterator[Hardware]:
+        """This hardware with its number of threads; until the context ends, torch uses that number, and oneDNN.
+
+        Both decide how results are rounded on a CPU. torch turns oneDNN off for the whole process at the first bf16
+        product on a CPU without bf16, so what ran before in the process would decide too.
+        """
         if os.environ.get("OMP_DYNAMIC", "").strip().lower() == "true":
             raise ValueError(
                 "OMP_DYNAMIC must not be true: OpenMP then takes fewer threads than torch asks for where other "
                 "programs run, and torch computes wrong numbers or hangs. Unset it; --threads says how many to take."
             )
-        before = torch.get_num_threads()
+        before, had_onednn = torch.get_num_threads(), torch.backends.mkldnn.enabled
         # Lightning starts the processes of several devices; torchrun and SLURM have given each its threads already.
         processes = 1 if {"OMP_NUM_THREADS", "SLURM_PROCID"} & os.environ.keys() else self.devices
         threads = self.threads or max(1, before // processes)
-        torch.set_num_threads(threads)  # though it be the same: until it is told a number, MKL may take fewer
+        torch.set_num_threads(threads)  # even if it is the same: until it is told a number, MKL may take fewer
+        torch.backends.mkldnn.enabled = True  # type: ignore[assignment]  # a property of the module
         try:
             yield replace(self, threads=threads)
         finally:
             torch.set_num_threads(before)
+            torch.backends.mkldnn.enabled = had_onednn
 
 
 class FixedThreads(Callback):
@@ -206,7 +213,7 @@ def quiet() -> Iterator[None]:
 
 @contextmanager
 def within_memory() -> Iterator[None]:
-    """Where memory runs out, the error says what to do."""
+    """Turn an out-of-memory error into one that says which setting to reduce."""
     try:
         yield
     except Exception as error:
@@ -218,11 +225,6 @@ def within_memory() -> Iterator[None]:
             f"a batch must fit into {where}'s memory, but torch says: {said} Take a smaller data.batch_size or, where "
             "it fails in evaluation, data.eval_batch_size."
         ) from error
-
-
-def is_out_of_memory(error: Exception) -> bool:
-    """Whether torch raised it for want of memory, a GPU's or the computer's, for which it has no class of errors."""
-    return isinstance(error, torch.OutOfMemoryError) or "DefaultCPUAllocator" in str(error)
 
 
 def prepare(model: nn.Module, hardware: Hardware, images: bool, num_processes: int) -> None:

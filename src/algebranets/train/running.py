@@ -91,7 +91,7 @@ def run(
     if not hardware.threads:
         before = Hardware.of(folder, ("threads", "devices"))
         hardware = replace(hardware, threads=before.threads if before.devices == hardware.devices else 0)
-    with hardware.fixed_threads() as hardware:
+    with hardware.fixed_rounding() as hardware:
         if experiment.budget:  # which was found to hold so many steps, or will be
             experiment = folder.experiment() if folder.holds(experiment) else budget.fit(experiment, hardware, begun)
         return _run(experiment, folder, hardware, callbacks)
