@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import algebranets as an
-from algebranets.data import load
+from algebranets.lab.data import load
 
 WIDTH, BATCH, LENGTH = 256, 32, 64
 

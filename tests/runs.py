@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from algebranets.algebra import CATALOGUE
-from algebranets.train.results import Result
+from algebranets.lab.train.results import Result
 
 CIFAR = [("R", "batch"), ("C", "batch"), ("C", "whitening"), ("M2R", "batch"), ("H", "batch"), ("H", "whitening")]
 

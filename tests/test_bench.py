@@ -10,10 +10,10 @@ import torch
 from torch import nn
 from typer.testing import CliRunner
 
-from algebranets import bench
 from algebranets import nn as ann
-from algebranets.bench import case, chain, decode, depthwise, error, figure, layers, peers, sparse, timing, zeros
-from algebranets.cli import app
+from algebranets.lab import bench
+from algebranets.lab.bench import case, chain, decode, depthwise, error, figure, layers, peers, sparse, timing, zeros
+from algebranets.lab.cli import app
 
 QUICK = bench.Run(rounds=3)
 TEMPORARY = tempfile.gettempdir()

@@ -6,9 +6,9 @@ from dataclasses import replace
 import lightning.pytorch as pl
 import pytest
 
-from algebranets import recipes, train
-from algebranets.train import Hardware, RunFolder, budget, running
-from algebranets.train.callbacks import Checkpoints
+from algebranets.lab import recipes, train
+from algebranets.lab.train import Hardware, RunFolder, budget, running
+from algebranets.lab.train.callbacks import Checkpoints
 
 HARDWARE = Hardware(accelerator="cpu", log_steps=1)
 TINY = {

@@ -14,12 +14,12 @@ from typer.testing import CliRunner
 
 import algebranets
 from algebranets.algebra import CATALOGUE, M2R
-from algebranets.cli import app
-from algebranets.cli.errors import Commands
-from algebranets.cli.terminal import read_settings
-from algebranets.cli.training import show_warnings
+from algebranets.lab.cli import app
+from algebranets.lab.cli.errors import Commands
+from algebranets.lab.cli.terminal import read_settings
+from algebranets.lab.cli.training import show_warnings
+from algebranets.models import publish
 from algebranets.pruning import Pruner
-from algebranets.train.weights import publish
 
 
 def run(*arguments, **environment):
@@ -365,11 +365,11 @@ def test_help_answers_at_once_after_torch_has_loaded():
         "triton",
         "torchvision",
         "torch._inductor",
-        "algebranets.bench",
+        "algebranets.lab.bench",
     )
     code = (
         "import sys, torch, torch.utils.flop_counter; before = set(sys.modules)\n"
-        "from typer.testing import CliRunner; from algebranets.cli import app\n"
+        "from typer.testing import CliRunner; from algebranets.lab.cli import app\n"
         "assert CliRunner().invoke(app, ['--help']).exit_code == 0\n"
         f"print([m for m in {heavy!r} if m in set(sys.modules) - before])"
     )

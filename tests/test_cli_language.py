@@ -11,9 +11,10 @@ import torch
 from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
-from algebranets import models, train
-from algebranets.cli import app, writing
-from algebranets.data import corpora
+from algebranets import models
+from algebranets.lab import train
+from algebranets.lab.cli import app, writing
+from algebranets.lab.data import corpora
 from algebranets.models.language import Decoder
 
 PROSE = "Ünder the ocean, the quick brown fox jumps over the lazy dog. "
@@ -69,7 +70,7 @@ over_models = pytest.mark.parametrize("name", ["gru_lm", "transformer_xl"])
 @pytest.mark.parametrize("where", ["", "weights.safetensors"])
 def test_generate_prints_the_prompt_the_text_and_a_newline(runs, name, where):
     result = run("generate", runs / name / where, "--prompt", "Ünder [b]", "--length", 40, "--seed", 3)
-    written = "".join(models.generate(train.load(runs / name), "Ünder [b]", 40, seed=3))
+    written = "".join(models.generate(models.load(runs / name), "Ünder [b]", 40, seed=3))
     assert (result.exit_code, result.stderr) == (0, "")
     assert result.stdout_bytes == f"Ünder [b]{written}\n".encode()
 
@@ -78,7 +79,7 @@ def test_generate_begins_a_line_where_there_is_no_prompt(runs):
     options = {"temperature": 0.5, "top_k": 20, "top_p": 0.9}
     given = [word for name, value in options.items() for word in (f"--{name.replace('_', '-')}", value)]
     result = run("generate", runs / "gru_lm", "--length", 60, "--seed", 0, *given)
-    written = "".join(models.generate(train.load(runs / "gru_lm"), "\n", 60, seed=0, **options))
+    written = "".join(models.generate(models.load(runs / "gru_lm"), "\n", 60, seed=0, **options))
     assert result.stdout_bytes == f"\n{written}\n".encode()
 
 
@@ -87,7 +88,7 @@ def test_generate_begins_a_line_where_there_is_no_prompt(runs):
 )
 def test_generate_converts_the_weights(runs, name, precision, dtype):
     arguments = ["--prompt", "the", "--length", 20, "--seed", 1, "--precision", precision, "--accelerator", "cpu"]
-    written = "".join(models.generate(train.load(runs / name).to(dtype), "the", 20, seed=1))
+    written = "".join(models.generate(models.load(runs / name).to(dtype), "the", 20, seed=1))
     assert run("generate", runs / name, *arguments).stdout_bytes == f"the{written}\n".encode()
 
 
@@ -137,7 +138,7 @@ def test_generate_on_the_gpu_in_bf16(runs, name, monkeypatch):
 def bpc(runs, name, content, **options):
     """By the definition: one row, from end to end."""
     tokens = torch.tensor(list(content))
-    return models.bits_per_character(train.load(runs / name), tokens, segment=8, **options)
+    return models.bits_per_character(models.load(runs / name), tokens, segment=8, **options)
 
 
 @over_models
@@ -296,7 +297,7 @@ def test_damaged_weights_are_named_and_so_is_what_is_wrong(runs, tmp_path, damag
     assert "is no file of algebranets' weights, or damaged" in text(result)
     assert reason in text(result)
     with pytest.raises(ValueError, match=r"weights\.safetensors is no file of") as caught:
-        train.load(tmp_path / "run")
+        models.load(tmp_path / "run")
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) - len(str(tmp_path)) < 500
 

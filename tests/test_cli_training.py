@@ -17,10 +17,10 @@ import torch
 from typer.testing import CliRunner
 
 import algebranets as an
-from algebranets import recipes
-from algebranets.cli import app
-from algebranets.data import idx
-from algebranets.train import RunFolder
+from algebranets.lab import recipes
+from algebranets.lab.cli import app
+from algebranets.lab.data import idx
+from algebranets.lab.train import RunFolder
 
 TINY = ["--set", "steps=4", "--set", "evaluations=2", "--set", "data.batch_size=20"]
 

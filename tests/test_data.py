@@ -8,9 +8,9 @@ import pytest
 import torch
 from PIL import Image
 
-from algebranets import data
-from algebranets.data import IGNORED, ImageFolder, ImageTensors, Share, Text
-from algebranets.data.batches import WHOLE
+from algebranets.lab import data
+from algebranets.lab.data import IGNORED, ImageFolder, ImageTensors, Share, Text
+from algebranets.lab.data.batches import WHOLE
 
 WORLDS = [1, 2, 4]
 

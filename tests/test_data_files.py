@@ -11,9 +11,9 @@ import tracemalloc
 import pytest
 import torch
 
-from algebranets import data
-from algebranets.data import ImageFolder, cifar, corpora, idx, images, python2, sources
-from algebranets.data.sources import Known
+from algebranets.lab import data
+from algebranets.lab.data import ImageFolder, cifar, corpora, idx, images, python2, sources
+from algebranets.lab.data.sources import Known
 from test_data import as_bytes, flowers, save
 
 
@@ -437,7 +437,7 @@ def test_any_file_is_a_text_and_an_unknown_name_is_not(tmp_path):
 
 
 def test_importing_the_room_imports_neither_torchvision_nor_sklearn():
-    code = "import sys, algebranets.data; print([m for m in ('torchvision', 'sklearn', 'PIL') if m in sys.modules])"
+    code = "import sys, algebranets.lab.data; print([m for m in ('torchvision', 'sklearn', 'PIL') if m in sys.modules])"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "[]"
 

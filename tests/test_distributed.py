@@ -13,8 +13,8 @@ from torch.nn.parallel import DistributedDataParallel
 import algebranets as an
 import zoo
 from algebranets import M2R, H, R
+from algebranets.lab.train.hardware import synchronise
 from algebranets.pruning import Pruner
-from algebranets.train.hardware import synchronise
 
 WORLD = 2
 EXAMPLES = [e for e in zoo.LAYERS if "Dropout" not in e.name and list(e.make(M2R).parameters())]

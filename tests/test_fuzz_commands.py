@@ -13,9 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.main import get_command
 
-from algebranets import algebra, models, recipes
-from algebranets.cli import app
-from algebranets.train.weights import publish
+from algebranets import algebra, models
+from algebranets.lab import recipes
+from algebranets.lab.cli import app
+from algebranets.models import publish
 from fuzz import fuzzed
 
 HUGE = ["1e6", "1e30", "1e308", str(2**31), str(2**63), "9" * 30, "9" * 5000, "0x" + "f" * 5000]

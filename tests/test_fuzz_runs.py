@@ -11,13 +11,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from algebranets import data as datasets
-from algebranets import recipes, train
-from algebranets.data import cifar, corpora, idx
-from algebranets.report import curves, summary, tables
-from algebranets.report.groups import studies
-from algebranets.train import Hardware, Result, RunFolder
-from algebranets.train.folder import read_checkpoint
+from algebranets.lab import data as datasets
+from algebranets.lab import recipes, train
+from algebranets.lab.data import cifar, corpora, idx
+from algebranets.lab.report import curves, summary, tables
+from algebranets.lab.report.groups import studies
+from algebranets.lab.train import Hardware, Result, RunFolder
+from algebranets.lab.train.folder import read_checkpoint
 from fuzz import fuzzed
 from test_data_files import cifar_files, idx_files
 

@@ -1,6 +1,6 @@
 """Whatever a weights file holds, it is loaded whole and safely, or it is a ValueError that says why not.
 
-Kernels read memory where a sparse weight's indices point, so a file must not get an index past `train.load` that lies
+Kernels read memory where a sparse weight's indices point, so a file must not get an index past `models.load` that lies
 outside of its layer.
 """
 
@@ -13,14 +13,14 @@ import pytest
 import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
-from safetensors.torch import load, save
+from safetensors.torch import load as load_tensors
+from safetensors.torch import save
 
 import algebranets as an
-from algebranets import train
+from algebranets.models import load, publish
 from algebranets.nn import SparseLinear
 from algebranets.product.compressed import assemble
 from algebranets.pruning import Pruner
-from algebranets.train.weights import publish
 from fuzz import fuzzed
 
 MODELS = {
@@ -126,7 +126,7 @@ def damaged_descriptions(draw):
 def damaged_tensors(draw):
     """Tensors in which numbers, the shape or the type are others: whole files, as another program could write them."""
     data = published(draw(st.sampled_from(sorted(MODELS))), draw(st.integers(0, 3)) > 0)
-    tensors, (header, _) = load(data), parts(data)
+    tensors, (header, _) = load_tensors(data), parts(data)
     sparse_parts = [name for name in sorted(tensors) if name.endswith(("starts", "indices", "values"))]
     for _ in range(draw(st.integers(1, 3))):
         name = draw(st.sampled_from(sparse_parts or sorted(tensors)))
@@ -162,7 +162,7 @@ def assert_it_is_safe_or_an_error(data, folder):
     file = folder / "weights.safetensors"
     file.write_bytes(data)
     try:
-        model = train.load(file)
+        model = load(file)
     except ValueError:
         return
     for layer in model.modules():
@@ -179,7 +179,7 @@ def test_a_file_that_is_not_damaged_is_loaded(folder):
     for name in MODELS:
         for is_sparse in (False, True):
             (folder / "whole.safetensors").write_bytes(published(name, is_sparse))
-            model = train.load(folder / "whole.safetensors")
+            model = load(folder / "whole.safetensors")
             assert any(isinstance(layer, SparseLinear) for layer in model.modules()) == is_sparse
 
 

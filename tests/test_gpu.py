@@ -15,12 +15,13 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import algebranets as an
 import zoo
-from algebranets import CROSS, DUAL, M2C, M2R, M3R, M4R, C, H, R, product, recipes, train
+from algebranets import CROSS, DUAL, M2C, M2R, M3R, M4R, C, H, R, product
+from algebranets.lab import recipes, train
+from algebranets.lab.train.hardware import capture
 from algebranets.nn import windowed
 from algebranets.nn.relative import RelativeAttention, sinusoids
 from algebranets.product import Geometry
 from algebranets.pruning import Pruner
-from algebranets.train.hardware import capture
 from conftest import ALGEBRAS
 from test_models import logits_of, small
 from test_whitening import assert_compiled_alike, assert_sums_of_products, over_sums
@@ -440,7 +441,7 @@ def test_captured_training_is_training(settings, tmp_path):
 )
 def test_captured_training_on_text_is_training(recipe, algebra, strategy, tmp_path, monkeypatch):
     """Also where a pass ends and the state is dropped; evaluation is compiled, not captured."""
-    from algebranets.train import callbacks
+    from algebranets.lab.train import callbacks
     from test_training import SMALL, rows
 
     (tmp_path / "text").write_bytes(b"All algebras are equal. " * 20)

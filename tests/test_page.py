@@ -11,10 +11,10 @@ import pytest
 from typer.testing import CliRunner
 
 from algebranets.algebra import CATALOGUE
-from algebranets.cli import app
-from algebranets.report import figures, page, style
-from algebranets.report.groups import studies
-from algebranets.report.pruned import figures as pruned_figures
+from algebranets.lab.cli import app
+from algebranets.lab.report import figures, page, style
+from algebranets.lab.report.groups import studies
+from algebranets.lab.report.pruned import figures as pruned_figures
 from runs import cifar_results, pruned, pruned_results, result
 
 
@@ -38,7 +38,7 @@ def contrast(one_, other):
 
 
 def test_colours_stand_out_from_light_and_dark_pages():
-    template = (page.resources("algebranets.report") / "page.html").read_text()
+    template = (page.resources("algebranets.lab.report") / "page.html").read_text()
     backgrounds = re.findall(r"--card: (#\w{6})", template)
     assert len(backgrounds) == 2
     for colour in style.COLOURS[1:]:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from algebranets.report import paper
+from algebranets.lab.report import paper
 
 TABLES = {table.title.partition(":")[0]: table for table in paper.tables()}
 

@@ -28,7 +28,7 @@ from torch import Tensor, nn
 
 import algebranets as an
 from algebranets import C, H, algebra, from_tuples, product, tuples
-from algebranets.bench import peers
+from algebranets.lab.bench import peers
 from zoo import TWINS, outputs
 
 F64 = torch.float64

@@ -12,9 +12,9 @@ from torch.nn.utils import parametrizations, parametrize
 from torch.optim.swa_utils import AveragedModel
 
 import algebranets as an
-from algebranets import train
+from algebranets.lab import train
+from algebranets.lab.train import Hardware
 from algebranets.pruning import CRITERIA, Pruner, Schedule, prunable, weights
-from algebranets.train import Hardware
 from conftest import ALGEBRAS
 from test_training import small
 from zoo import LAYERS, outputs

@@ -7,10 +7,10 @@ from dataclasses import asdict, replace
 import pytest
 
 from algebranets.algebra import CATALOGUE
-from algebranets.report import numbers, page, paper, parts, published, summary, tables
-from algebranets.report.groups import studies
-from algebranets.report.pruned import tables as pruned_tables
-from algebranets.train.results import Result
+from algebranets.lab.report import numbers, page, paper, parts, published, summary, tables
+from algebranets.lab.report.groups import studies
+from algebranets.lab.report.pruned import tables as pruned_tables
+from algebranets.lab.train.results import Result
 from runs import CIFAR, DENSE, cifar_results, pruned, pruned_results, result
 
 

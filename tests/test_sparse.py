@@ -9,14 +9,14 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 from typer.testing import CliRunner
 
 import algebranets as an
-from algebranets import nn, train
-from algebranets.cli import app
+from algebranets import nn
+from algebranets.lab.cli import app
+from algebranets.models import load, publish
 from algebranets.product import linear, sparse, weight_from_tuples
 from algebranets.product.blocks.matrix import matrix as rho
 from algebranets.product.compressed import compress, expand
 from algebranets.product.kernels import sparse as fused
 from algebranets.pruning import Pruner
-from algebranets.train.weights import publish
 from conftest import ALGEBRAS, needs_triton, random_algebra
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -429,7 +429,7 @@ def test_published_sparse_weights_with_a_foreign_index_are_refused(tmp_path):
     layer.indices[0] = 20000
     publish(small, "gru_lm", an.R, options, file)
     with pytest.raises(ValueError, match=r"no file of algebranets' weights, or damaged.*between 0 and 63.*to 20000"):
-        train.load(file)
+        load(file)
 
 
 def test_published_weights_may_be_sparse(tmp_path):
@@ -439,7 +439,7 @@ def test_published_weights_may_be_sparse(tmp_path):
     files = [tmp_path / f"{name}.safetensors" for name in ("dense", "sparse")]
     for made, file in zip((model, an.sparse(model)), files, strict=True):
         publish(made, "transformer_xl", an.H, options, file)
-    loaded = [train.load(file) for file in files]
+    loaded = [load(file) for file in files]
     assert any(isinstance(module, nn.SparseLinear) for module in loaded[1].modules())
     assert files[1].stat().st_size < 0.8 * files[0].stat().st_size
     prompt = torch.tensor([list(b"Once")])
@@ -459,7 +459,7 @@ def test_the_command_line_makes_sparse_weights_of_a_pruned_run(tmp_path):
     result = CliRunner().invoke(app, ["sparse", str(tmp_path / "pruned.safetensors"), "--out", str(file)])
     assert result.exit_code == 0, result.output
     assert result.output.startswith("3 layers are sparse, 90 % of their tuples being zero: ")
-    assert any(isinstance(module, nn.SparseLinear) for module in train.load(file).modules())
+    assert any(isinstance(module, nn.SparseLinear) for module in load(file).modules())
     written = CliRunner().invoke(app, ["generate", str(file), "--prompt", "a", "--length", "5"])
     assert written.exit_code == 0, written.output
     result = CliRunner().invoke(app, ["sparse", str(tmp_path / "dense.safetensors"), "--out", str(file)])

@@ -25,9 +25,10 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 import algebranets
-from algebranets import data, files, recipes, train
+from algebranets import files
 from algebranets.algebra import Algebra
-from algebranets.train import (
+from algebranets.lab import data, recipes, train
+from algebranets.lab.train import (
     Experiment,
     Hardware,
     Optimizer,
@@ -38,11 +39,11 @@ from algebranets.train import (
     environment,
     hardware,
 )
-from algebranets.train import plan as plans
-from algebranets.train.folder import digest_of, save_checkpoint
-from algebranets.train.hardware import compile_model
-from algebranets.train.optimisation import make, undecayed
-from algebranets.train.weights import publish
+from algebranets.lab.train import plan as plans
+from algebranets.lab.train.folder import digest_of, save_checkpoint
+from algebranets.lab.train.hardware import compile_model
+from algebranets.lab.train.optimisation import make, undecayed
+from algebranets.models import load, publish
 
 SMALL_TEXT = {
     "data.name": "python-prose", "data.batch_size": 4, "data.length": 16, "data.eval_batch_size": 512,
@@ -556,7 +557,7 @@ def test_without_weights_and_checkpoints_a_finished_run_cannot_go_on(tmp_path, u
 def test_weights_with_a_deeply_nested_description_are_refused(tmp_path):
     save_file({"a": torch.ones(1)}, tmp_path / "weights.safetensors", {"algebranets": NESTED})
     with pytest.raises(ValueError, match=r"weights\.safetensors is no file of algebranets' weights"):
-        train.load(tmp_path)
+        load(tmp_path)
 
 
 def test_files_have_the_mode_that_the_umask_gives(tmp_path):
@@ -773,7 +774,7 @@ def test_an_algebra_from_a_file_is_the_one_the_file_held_when_the_run_began(tmp_
         train.run(experiment, tmp_path / "run", HARDWARE, [CrashAt(2)])
     table.write_text('table = [["a", "b"], ["b", "-a"]]')
     train.resume(tmp_path / "run")
-    assert train.load(tmp_path / "run").algebra == experiment.algebra
+    assert load(tmp_path / "run").algebra == experiment.algebra
     assert experiment.algebra.products[1, 1] == {0: 1}
     with pytest.raises(ValueError, match="holds another experiment"):
         train.run(small("digits", str(table), steps=3), tmp_path / "run", HARDWARE)
@@ -784,7 +785,7 @@ def test_a_table_that_an_older_run_left_does_not_win(tmp_path):
     (tmp_path / "algebra.json").write_text('{"name": "left", "components": ["a"], "table": [["a"]]}')
     train.run(small("digits", "C", steps=1), tmp_path, HARDWARE)
     assert RunFolder(tmp_path).experiment().algebra == "C"
-    assert train.load(tmp_path).algebra == algebranets.C
+    assert load(tmp_path).algebra == algebranets.C
 
 
 def test_an_older_run_goes_on_with_the_table_in_its_folder(tmp_path):
@@ -795,7 +796,7 @@ def test_an_older_run_goes_on_with_the_table_in_its_folder(tmp_path):
     (tmp_path / "pair.json").rename(tmp_path / "run" / "algebra.json")
     edit("config.json", "algebra", to=str(tmp_path / "pair.json"))(tmp_path / "run")
     train.resume(tmp_path / "run")
-    assert train.load(tmp_path / "run").algebra == Algebra.from_table(pair)
+    assert load(tmp_path / "run").algebra == Algebra.from_table(pair)
 
 
 @pytest.mark.parametrize(("norm", "steps"), [("batch", 8), ("whitening", 12)])

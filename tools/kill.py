@@ -22,7 +22,7 @@ from pathlib import Path
 
 from safetensors.torch import load_file
 
-from algebranets.train import RunFolder
+from algebranets.lab.train import RunFolder
 
 #: So many that training takes longer than starting, and most kills meet it.
 STEPS = 600

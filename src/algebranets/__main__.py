@@ -1,6 +1,18 @@
-"""``python -m algebranets`` is the command ``algebranets``."""
+"""The command ``algebranets``, also as ``python -m algebranets``."""
 
-from algebranets.cli import app
+import sys
+
+
+def main() -> None:
+    """Run the command line, or say in one line that it needs the extra ``algebranets[lab]``."""
+    try:
+        import algebranets.lab  # noqa: F401  (raises without the extra)
+    except ModuleNotFoundError as error:
+        sys.exit(f"error: {error}")
+    from algebranets.lab.cli import app
+
+    app(prog_name="algebranets")
+
 
 if __name__ == "__main__":
-    app(prog_name="algebranets")
+    main()

@@ -10,10 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from algebranets import algebra as algebras
-from algebranets import product
+from algebranets import checks, product
 from algebranets.algebra import Algebra
 from algebranets.models.kit import ImageNetwork, Kit
-from algebranets.product import checks
 
 
 class _Block(nn.Module):

@@ -12,10 +12,9 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from algebranets import algebra as algebras
-from algebranets import product
+from algebranets import checks, product
 from algebranets.algebra import Algebra
 from algebranets.nn import GRU, Embedding, Linear, TupleLayerNorm, TupleNorm
-from algebranets.product import checks
 
 
 class Readout(nn.Module):

@@ -17,11 +17,10 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from algebranets import product
+from algebranets import checks, product
 from algebranets.algebra import Algebra
 from algebranets.nn import Conv2d, Lift2d, Linear, TupleGate, TupleNorm, Whitening2d, init
 from algebranets.nn.boundary import MODES
-from algebranets.product import checks
 
 #: By name, from the algebra: component-wise ones, and the paper's ablation, gates that act on whole tuples (B.1).
 ACTIVATIONS: dict[str, Callable[[Algebra], nn.Module]] = {

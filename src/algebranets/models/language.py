@@ -18,8 +18,8 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from algebranets import checks
 from algebranets.nn.mode import evaluating
-from algebranets.product import checks
 
 
 def generate(

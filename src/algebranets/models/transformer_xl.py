@@ -17,13 +17,12 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from algebranets import algebra as algebras
-from algebranets import product
+from algebranets import checks, product
 from algebranets.algebra import Algebra
 from algebranets.nn import Embedding, Linear, RelativeAttention
 from algebranets.nn.attention import tuples_per_head
 from algebranets.nn.decoding import AddNorm
 from algebranets.nn.relative import KeyValueCache, sinusoids
-from algebranets.product import checks
 
 #: For each layer the inputs of the last positions, or a cache of the keys and values made of them.
 Memory = Sequence[Tensor] | Sequence[KeyValueCache]

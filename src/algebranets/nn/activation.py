@@ -9,10 +9,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from algebranets import algebra as algebras
-from algebranets import product
+from algebranets import checks, product
 from algebranets.algebra import Algebra, Block
 from algebranets.nn.boundary import scaled
-from algebranets.product import checks
 
 
 class TupleGate(nn.Module):

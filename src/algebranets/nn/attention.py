@@ -14,11 +14,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from algebranets import algebra as algebras
-from algebranets import product
+from algebranets import checks, product
 from algebranets.algebra import Algebra
 from algebranets.nn import init
 from algebranets.nn.linear import Linear
-from algebranets.product import checks
 
 
 class MultiheadAttention(nn.Module):

@@ -11,10 +11,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from algebranets import algebra as algebras
-from algebranets import product
+from algebranets import checks, product
 from algebranets.algebra import Algebra
 from algebranets.nn.conv import Conv2d
-from algebranets.product import checks
 
 MODES = ("learned", "zeros", "copy")
 

@@ -6,9 +6,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from algebranets import algebra as algebras
-from algebranets import product
+from algebranets import checks, product
 from algebranets.algebra import Algebra
-from algebranets.product import checks
 
 
 class TupleDropout(nn.Module):

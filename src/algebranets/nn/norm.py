@@ -8,9 +8,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from algebranets import algebra as algebras
-from algebranets import product
+from algebranets import checks, product
 from algebranets.algebra import Algebra
-from algebranets.product import checks
 
 
 class TupleLayerNorm(nn.LayerNorm):

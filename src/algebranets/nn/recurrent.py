@@ -15,10 +15,9 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from algebranets import algebra as algebras
-from algebranets import product
+from algebranets import checks, product
 from algebranets.algebra import Algebra
 from algebranets.nn import init
-from algebranets.product import checks
 from algebranets.product.cells import MODES
 
 

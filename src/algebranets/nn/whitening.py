@@ -16,9 +16,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from algebranets import algebra as algebras
-from algebranets import product
+from algebranets import checks, product
 from algebranets.algebra import Algebra
-from algebranets.product import checks
 
 #: Inputs beyond this are scaled before they are squared, so that a float32 holds their covariance.
 LARGE = 2.0**32

@@ -12,8 +12,9 @@ from typing import Literal
 from jaxtyping import Float
 from torch import Tensor
 
+from algebranets import checks
 from algebranets.algebra import Algebra
-from algebranets.product import bilinear, blocks, checks, choice, reference
+from algebranets.product import bilinear, blocks, choice, reference
 from algebranets.product.blocks.matrix import real_weight
 from algebranets.product.cells import Direction, step
 from algebranets.product.geometry import Geometry
@@ -45,7 +46,6 @@ __all__ = [
     "Geometry",
     "Lowering",
     "check_lowering",
-    "checks",
     "conv",
     "from_tuples",
     "in_format_of",
@@ -84,9 +84,7 @@ def linear(
             f"the input's last axis must hold {num_in * algebra.dim} features "
             f"({num_in} {algebra.name} tuples); got shape {tuple(x.shape)}."
         )
-    if activation not in ACTIVATIONS:
-        names = ", ".join(str(name) for name in ACTIVATIONS)
-        raise ValueError(f"activation must be one of {names}; got {activation!r}.")
+    checks.one_of("activation", activation, ACTIVATIONS)
     way = _named(lowering) or choice.for_linear(x, weight, algebra, num_in, stacks * num_out)
     if way is fused:
         return fused.linear(x, weight, bias, algebra, stacks, activation)
@@ -138,8 +136,7 @@ def recurrent(
 
 def check_lowering(lowering: str) -> None:
     """Raise an error unless ``lowering`` is the name of one, or "auto"."""
-    if lowering not in (names := ("auto", *_LOWERINGS)):
-        raise ValueError(f"lowering must be one of {', '.join(names)}; got {lowering!r}.")
+    checks.one_of("lowering", lowering, ("auto", *_LOWERINGS))
 
 
 def _check_bias(bias: Tensor | None, size: int) -> None:

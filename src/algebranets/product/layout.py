@@ -19,8 +19,8 @@ import torch
 from jaxtyping import Shaped
 from torch import Tensor
 
+from algebranets import checks
 from algebranets.algebra import Algebra
-from algebranets.product import checks
 
 
 def tuples(x: Tensor, algebra: Algebra, dim: int = -1) -> Tensor:

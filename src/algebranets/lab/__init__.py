@@ -1,0 +1,14 @@
+"""The lab: data sets, training, recipes, reports, benchmarks and the command line.
+
+It needs the extra ``algebranets[lab]``; the rest of the package needs torch, safetensors and jaxtyping alone.
+"""
+
+from importlib.util import find_spec
+
+_NEEDED = ("jinja2", "lightning", "matplotlib", "rich", "sklearn", "torchmetrics", "typer")
+_MISSING = [name for name in _NEEDED if find_spec(name) is None]
+if _MISSING:
+    raise ModuleNotFoundError(
+        f"algebranets.lab needs {', '.join(_MISSING)}: install the extra with `pip install 'algebranets[lab]'`.",
+        name=_MISSING[0],
+    )

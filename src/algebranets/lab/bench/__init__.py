@@ -1,0 +1,20 @@
+"""Speed as ratios: torch's layer and ours, timed in turn in one run; medians, warmed up, and only of what is right.
+
+Every benchmark is a module whose ``measure(run, ...)`` yields rows:
+
+- `layers`: linear, conv2d and GRU layers, forward and backward;
+- `decode`: chains of linear layers on few rows, forward;
+- `sparse`: chains of tuple-sparse linear layers, forward;
+- `depthwise`: MobileNet-v1's depthwise convolutions, forward and backward;
+- `models`: whole networks' training steps, and generation;
+- `peers`: the same layers of other libraries;
+- `zeros` and `attention`: what the choices in `product.blocks` and `nn.relative` rest on;
+- `error`: rounding errors instead of times, what the choice of a lowering rests on.
+
+`figure` draws rows.
+"""
+
+from algebranets.lab.bench.rows import Row, load, save
+from algebranets.lab.bench.timing import Run
+
+__all__ = ["Row", "Run", "load", "save"]

@@ -1,0 +1,169 @@
+"""The same layers of other libraries, forward and backward: their time over ours, of the same width and rows.
+
+Each gets its input as it wants it, such as complex numbers, and conversions are not counted. Only the shape of what a
+peer computes is checked. complextorch computes in complex64 in every precision: torch's complex products have no other
+on a GPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib import import_module
+from math import prod
+
+import torch
+from torch import Tensor, nn
+
+from algebranets import algebra as algebras
+from algebranets import nn as ann
+from algebranets.algebra import Algebra
+from algebranets.lab.bench.case import disagreement, fit, num_parameters, output, placed, refuse, training_step
+from algebranets.lab.bench.rows import Row, make
+from algebranets.lab.bench.timing import Run, race
+from algebranets.product import Lowering
+
+PACKAGES = ("complextorch", "cliffordlayers", "speechbrain")
+INSTALL = "pip install 'algebranets[peers]'"
+OPS = ("linear", "conv2d")
+WIDTH = {"cpu": 1024, "cuda": 4096}
+BATCH = {"cpu": 512, "cuda": 8192}
+#: Channels and height of the images.
+IMAGES = (256, 16)
+
+
+@dataclass(frozen=True)
+class Peer:
+    """A layer of another library: how it is made for an input of ours, and that input as it wants it."""
+
+    package: str
+    path: str
+    op: str
+    algebra: str
+    make: Callable[[type[nn.Module], tuple[int, ...], int], nn.Module]
+    native: Callable[[Tensor, Algebra], Tensor]
+
+    @property
+    def name(self) -> str:
+        return f"{self.package} {self.path.rpartition('.')[2]}"
+
+    def layer_type(self) -> type[nn.Module]:
+        module, _, name = self.path.rpartition(".")
+        return getattr(import_module(f"{self.package}.{module}"), name)
+
+
+def measure(run: Run, ops: tuple[str, ...] = OPS, width: int | None = None, batch: int | None = None) -> Iterator[Row]:
+    """Every layer of every peer that is installed; `missing` says which are not."""
+    if len(missing()) == len(PACKAGES):
+        raise ValueError(f"none of {', '.join(PACKAGES)} is installed; {INSTALL} installs them.")
+    for peer in PEERS:
+        if peer.op in ops and peer.package not in missing():
+            algebra = algebras.get(peer.algebra)
+            features = fit(width or WIDTH[run.device], algebra)
+            yield _measure(run, peer, algebra, _shape(peer.op, features, batch or BATCH[run.device]))
+
+
+def missing() -> list[str]:
+    """The peers that cannot be imported here."""
+    return [package for package in PACKAGES if not _importable(package)]
+
+
+def _importable(package: str) -> bool:
+    try:
+        for peer in PEERS:
+            if peer.package == package:
+                peer.layer_type()
+    except (ImportError, OSError, RuntimeError):  # a library it loads may be built for another torch or CUDA
+        return False
+    return True
+
+
+def _shape(op: str, width: int, batch: int) -> tuple[int, ...]:
+    channels, size = IMAGES
+    return (batch, width) if op == "linear" else (max(1, batch // 64), channels, size, size)
+
+
+def _measure(run: Run, peer: Peer, algebra: Algebra, shape: tuple[int, ...]) -> Row:
+    torch.manual_seed(0)
+    features = shape[1]
+
+    def ours(lowering: Lowering) -> nn.Module:
+        if peer.op == "linear":
+            return ann.Linear(features, features, algebra=algebra, lowering=lowering)
+        return ann.Conv2d(features, features, 3, padding=1, algebra=algebra, lowering=lowering)
+
+    layer, reference = placed(lambda: ours("auto"), run), placed(lambda: ours("reference"), run)
+    reference.load_state_dict(layer.state_dict())
+    x = run.laid_out(torch.randn(shape, device=run.device).to(run.dtype))
+    error = disagreement(layer, reference, x, run)
+    words = " x ".join(map(str, shape))
+    refuse(error, run, f"{peer.op} over {algebra} at {words}")
+    theirs = peer.make(peer.layer_type(), shape, algebra.dim).to(run.device)
+    native = peer.native(x, algebra)
+    with torch.no_grad(), run.autocast():
+        y = output(theirs(native))
+    if y.numel() * (2 if y.is_complex() else 1) != prod(shape):
+        raise RuntimeError(f"{peer.name} gave {tuple(y.shape)} for {words}: not timed.")
+    times, captured = race(run, [training_step(layer, x, run), training_step(theirs, native, run)])
+    return make(
+        run, dict(zip(("ours", "real"), times, strict=True)), captured,
+        op=peer.op, shape=words, algebra=algebra.name, lowering="auto", against=peer.name, error=error,
+        parameters=num_parameters(layer) / _num_real_parameters(theirs),
+    )  # fmt: skip
+
+
+def _num_real_parameters(layer: nn.Module) -> int:
+    return sum(p.numel() * (2 if p.is_complex() else 1) for p in layer.parameters())
+
+
+def _complex(x: Tensor, algebra: Algebra) -> Tensor:
+    real, imaginary = x.to(torch.float32).unflatten(1, (algebra.dim, -1)).unbind(1)
+    return torch.complex(real, imaginary)
+
+
+def _components_last(x: Tensor, algebra: Algebra) -> Tensor:
+    """Clifford layers: (batch, channel, ..., component)."""
+    return x.unflatten(1, (algebra.dim, -1)).movedim(1, -1).contiguous()
+
+
+def _channels_last(x: Tensor, _algebra: Algebra) -> Tensor:
+    """SpeechBrain: features are the last axis, of images too, and components lie one behind the other as ours do."""
+    return x.movedim(1, -1).contiguous()
+
+
+def _plain(*first: object, kernel_size: int | None = None) -> Callable[..., nn.Module]:
+    """With torch.nn's arguments, behind those that come ``first``; channels count tuples."""
+    slide = {} if kernel_size is None else {"kernel_size": kernel_size, "padding": kernel_size // 2}
+    return lambda layer, shape, dim: layer(*first, shape[1] // dim, shape[1] // dim, **slide)
+
+
+def _speech_linear(layer: type[nn.Module], shape: tuple[int, ...], dim: int) -> nn.Module:
+    return layer(n_neurons=shape[1] // dim, input_shape=shape)
+
+
+def _speech_conv(layer: type[nn.Module], shape: tuple[int, ...], dim: int) -> nn.Module:
+    native = (shape[0], *shape[2:], shape[1])
+    return layer(out_channels=shape[1] // dim, kernel_size=3, input_shape=native, padding_mode="constant")
+
+
+_CLIFFORD, _COMPLEX, _QUATERNION = "nn.modules.clifford", "nnet.complex_networks.c_", "nnet.quaternion_networks.q_"
+#: Clifford algebras by signature: (-1) is C, (-1, -1) H, and (1, 1) is M2(R) in another basis.
+PEERS = (
+    Peer("complextorch", "nn.Linear", "linear", "C", _plain(), _complex),
+    Peer("cliffordlayers", _CLIFFORD + "linear.CliffordLinear", "linear", "C", _plain((-1,)), _components_last),
+    Peer("speechbrain", _COMPLEX + "linear.CLinear", "linear", "C", _speech_linear, _channels_last),
+    Peer("cliffordlayers", _CLIFFORD + "linear.CliffordLinear", "linear", "H", _plain((-1, -1)), _components_last),
+    Peer("speechbrain", _QUATERNION + "linear.QLinear", "linear", "H", _speech_linear, _channels_last),
+    Peer("cliffordlayers", _CLIFFORD + "linear.CliffordLinear", "linear", "M2R", _plain((1, 1)), _components_last),
+    Peer("complextorch", "nn.Conv2d", "conv2d", "C", _plain(kernel_size=3), _complex),
+    Peer("speechbrain", _COMPLEX + "CNN.CConv2d", "conv2d", "C", _speech_conv, _channels_last),
+    Peer(
+        "cliffordlayers", _CLIFFORD + "conv.CliffordConv2d", "conv2d", "H", _plain((-1, -1), kernel_size=3),
+        _components_last,
+    ),
+    Peer("speechbrain", _QUATERNION + "CNN.QConv2d", "conv2d", "H", _speech_conv, _channels_last),
+    Peer(
+        "cliffordlayers", _CLIFFORD + "conv.CliffordConv2d", "conv2d", "M2R", _plain((1, 1), kernel_size=3),
+        _components_last,
+    ),
+)  # fmt: skip

@@ -1,0 +1,149 @@
+"""Tuple-sparse linear layers on few rows, forward only, beside what one would take instead.
+
+Ours is timed in turn with the dense layer over the same algebra, the real layer of the same width, and a real matrix of
+that width that has as many non-zeros as ours, in torch's CSR format (cuSPARSE, or MKL on a CPU). Each is a chain of
+layers (`bench.chain`), as long as its own weights want it, and times are those of one layer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from algebranets import algebra as algebras
+from algebranets import nn as ann
+from algebranets import product
+from algebranets.algebra import Algebra
+from algebranets.lab.bench.case import difference, fit, refuse
+from algebranets.lab.bench.chain import num_layers, through
+from algebranets.lab.bench.rows import Cost, Row, make
+from algebranets.lab.bench.timing import Run, Step, race
+from algebranets.product.compressed import TupleSparse, compress, expand
+from algebranets.product.sparse import in_format
+
+ALGEBRAS = ("M2R", "H")
+BATCHES = (1, 8, 64)
+SPARSITIES = (0.7, 0.8, 0.9, 0.95)
+WIDTHS = {"cpu": (1024,), "cuda": (4096, 8192)}
+
+
+@dataclass(frozen=True)
+class _Csr:
+    """A chain of real sparse matrices, on inputs with features first: what its format wants."""
+
+    matrices: list[Tensor]
+
+    def __call__(self, x: Tensor) -> Tensor:
+        for matrix in self.matrices:
+            x = matrix @ x
+        return x
+
+    def __len__(self) -> int:
+        return len(self.matrices)
+
+
+def measure(
+    run: Run,
+    names: Iterable[str] = ALGEBRAS,
+    widths: Sequence[int] | None = None,
+    batches: Sequence[int] = BATCHES,
+    sparsities: Sequence[float] = SPARSITIES,
+) -> Iterator[Row]:
+    """Layers without bias, as many features out as in, stored in the run's precision; random tuples are zero."""
+    names = list(names)
+    for width in widths or WIDTHS[run.device]:
+        for name in names:
+            algebra = algebras.get(name)
+            for sparsity in sparsities:
+                yield from _measure(run, algebra, fit(width, algebra), batches, sparsity)
+
+
+@torch.no_grad()
+def _measure(run: Run, algebra: Algebra, width: int, batches: Sequence[int], sparsity: float) -> Iterator[Row]:
+    torch.manual_seed(0)
+    weight = _pruned(run, algebra, width, sparsity)
+    dense = ann.Linear(width, width, bias=False, device=run.device, dtype=run.dtype, algebra=algebra)
+    dense.weight.copy_(expand(weight))
+    real = nn.Linear(width, width, bias=False, device=run.device, dtype=run.dtype)
+    csr = _csr(run, width, weight.values.numel())
+    chains: dict[str, nn.Sequential | _Csr] = {
+        "ours": _layers(run, ann.SparseLinear(weight, None)),
+        "real": _layers(run, real),
+        "dense": _layers(run, dense),
+        "csr": _Csr([csr.clone() for _ in range(num_layers(run, _csr_bytes(csr)))]),
+    }
+    for batch in batches:
+        x = torch.randn(batch, width, device=run.device, dtype=run.dtype)
+        error = _disagreement(weight, x, run)
+        shape = f"{batch} x {width}, {100 * sparsity:g} %"
+        refuse(error, run, f"a sparse layer over {algebra} at {shape}")
+        steps: dict[str, Step] = {
+            name: through(chain, x.T.contiguous() if name == "csr" else x) for name, chain in chains.items()
+        }
+        times, captured = _race(run, list(steps.values()))
+        lengths = {name: len(chain) for name, chain in chains.items()}
+        each = {name: [t / lengths[name] for t in taken] for name, taken in zip(steps, times, strict=True)}
+        moved = _bytes(weight.starts, weight.indices, weight.values) + 2 * x.nbytes
+        yield make(
+            run, each, captured, Cost(moved, batch * len(weight.values) * algebra.multiplies),
+            op="sparse", shape=shape, chain=lengths["ours"], algebra=algebra.name, lowering="auto",
+            parameters=weight.values.numel() / width**2, error=error, sparsity=sparsity,
+            limit=(_bytes(real.weight) + 2 * x.nbytes) / moved,
+        )  # fmt: skip
+
+
+def _race(run: Run, steps: list[Step]) -> tuple[list[list[float]], bool]:
+    """As `race`; where the last, CSR, cannot be captured, it is timed behind the others, which can."""
+    times, captured = race(run, steps)
+    if captured or not (run.on_gpu and run.capture):
+        return times, captured
+    (*others, csr) = steps
+    times, captured = race(run, others)
+    return [*times, *race(run, [csr])[0]], captured
+
+
+def _pruned(run: Run, algebra: Algebra, width: int, sparsity: float) -> TupleSparse:
+    """A weight of which this share of tuples, any of them, is zero; outputs are as large as inputs."""
+    num = width // algebra.dim
+    tuples = torch.randn(algebra.dim, num, num, device=run.device)
+    tuples *= torch.rand(num, num, device=run.device) >= sparsity
+    scale = ((1 - sparsity) * num * algebra.multiplies / algebra.dim) ** -0.5
+    return compress(product.weight_from_tuples((scale * tuples).to(run.dtype), algebra), algebra)
+
+
+def _csr(run: Run, width: int, nonzeros: int) -> Tensor:
+    """A real matrix with as many numbers in each row, but for a rest, at places drawn at random."""
+    places = torch.rand(width, width, device=run.device).argsort(1)
+    counts = torch.full((width,), nonzeros // width, device=run.device)
+    counts[: nonzeros % width] += 1
+    mask = torch.zeros_like(places, dtype=torch.bool)
+    mask.scatter_(1, places, torch.arange(width, device=run.device) < counts[:, None])
+    columns = mask.nonzero()[:, 1].int()
+    starts = torch.cat([counts.new_zeros(1), counts.cumsum(0)]).int()
+    values = torch.randn(len(columns), device=run.device).to(run.dtype) * (max(1, nonzeros) / width) ** -0.5
+    return in_format(torch.sparse_csr_tensor, starts, columns, values, (width, width))
+
+
+def _layers(run: Run, layer: nn.Module) -> nn.Sequential:
+    """A chain of copies."""
+    size = _bytes(*layer.state_dict().values())
+    return nn.Sequential(*(deepcopy(layer) for _ in range(num_layers(run, size)))).eval()
+
+
+def _bytes(*tensors: Tensor) -> int:
+    return sum(t.nbytes for t in tensors)
+
+
+def _csr_bytes(csr: Tensor) -> int:
+    return _bytes(csr.crow_indices(), csr.col_indices(), csr.values())
+
+
+def _disagreement(weight: TupleSparse, x: Tensor, run: Run) -> float:
+    """Of one layer, from the dense product of the same numbers in float32, as its definition has it."""
+    exact = expand(weight).to(run.stored)
+    reference = product.linear(x.to(run.stored), exact, algebra=weight.algebra, lowering="reference")
+    return difference(ann.SparseLinear(weight, None)(x), reference, run)

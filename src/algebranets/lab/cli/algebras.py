@@ -1,0 +1,101 @@
+"""The commands that print algebras."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from algebranets import algebra as algebras
+from algebranets.algebra import Algebra
+from algebranets.lab.cli.terminal import console, new_table, say, show
+
+#: The rows of the paper's Table 1.
+_PAPER_NAMES = {
+    "R": "real numbers",
+    "C": "complex numbers",
+    "M2R": "2 x 2 matrices",
+    "M3R": "3 x 3 matrices",
+    "M4R": "4 x 4 matrices",
+    "M2C": "2 x 2 over C",
+    "H": "quaternions",
+    "diagonal(4)": "diagonal, N = 4",
+    "DUAL": "dual numbers",
+    "CROSS": "cross product",
+}
+
+
+def list_algebras() -> None:
+    """Print the paper's Table 1, derived from the multiplication tables, and how each product is lowered."""
+    table = new_table("Algebras: Table 1 of the paper, and the blocks of left multiplication")
+    table.add_column("algebra")
+    table.add_column("")
+    table.add_column("weight\nsize", justify="right")
+    table.add_column("weight\nreuse", justify="right")
+    table.add_column("multiplies :\nvalues loaded", justify="right")
+    table.add_column("blocks")
+    for algebra in algebras.CATALOGUE.values():
+        table.add_row(
+            algebra.name,
+            _PAPER_NAMES[algebra.name],
+            str(algebra.dim),
+            str(algebra.weight_reuse or "-"),
+            f"{algebra.multiplies} : {algebra.values_loaded}",
+            _blocks(algebra),
+        )
+    show(table)
+    console.print("One of them, or your own: [bold]algebranets algebra NAME-or-FILE[/]", markup=True)
+
+
+def show_algebra(
+    name: Annotated[
+        str, typer.Argument(help="A name, a constructor as in 'clifford(3,0)', or a .toml/.json/.txt file.")
+    ],
+) -> None:
+    """Print an algebra's multiplication table, its properties and how its products are lowered."""
+    algebra = algebras.get(name)
+    if algebra.dim <= 16:
+        console.print(algebra.table(), soft_wrap=True)
+    else:
+        say(f"{algebra.name}: {algebra.dim} components (the table is too large to print)")
+    facts = Table(box=None, show_header=False, pad_edge=False)
+    facts.add_column(style="dim")
+    facts.add_column(overflow="fold")
+    for key, value in _facts(algebra):
+        facts.add_row(key, value)
+    console.print()
+    show(facts)
+
+
+def _blocks(algebra: Algebra) -> str:
+    """Such as ``2 copies of 2 x 2``; equal sizes of different blocks are counted."""
+    kinds = Counter(
+        (f"{block.num_copies} copies of " if block.num_copies > 1 else "") + f"{block.size} x {block.size}"
+        for block in algebra.blocks
+    )
+    return ", ".join(f"{count} kinds of {kind}" if count > 1 else kind for kind, count in kinds.items())
+
+
+def _facts(algebra: Algebra) -> list[tuple[str, str]]:
+    def yes(value: bool) -> str:
+        return "yes" if value else "no"
+
+    unit = "none" if algebra.unit is None else "(" + ", ".join(map(str, algebra.unit)) + ")"
+    waste = sum(block.waste * block.size**2 * block.num_copies for block in algebra.blocks)
+    real = sum(block.size**2 * block.num_copies for block in algebra.blocks)
+    skipped = f", {round(waste)} of them structural zeros that large layers skip" if waste else ""
+    expanded = "the stored weight itself" if algebra.folded else "laid out from the weight in each forward"
+    return [
+        ("weight size", str(algebra.dim)),
+        ("weight reuse", str(algebra.weight_reuse or "differs between components")),
+        ("multiplies : values loaded", f"{algebra.multiplies} : {algebra.values_loaded}"),
+        ("unit", unit),
+        ("associative", yes(algebra.associative)),
+        ("commutative", yes(algebra.commutative)),
+        ("conjugation", yes(algebra.conjugation is not None)),
+        ("stored order", " ".join(algebra.components[k] for k in algebra.order)),
+        ("lowering blocks (auto)", f"{_blocks(algebra)}; {real} multiplies a product{skipped}; {expanded}"),
+        ("lowering reference", "the sum over the table, for checking"),
+    ]

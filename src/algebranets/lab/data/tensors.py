@@ -1,0 +1,196 @@
+"""Images that are held in memory: batches are cut, flipped and normalised where the model is, all rows at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Int, UInt8
+from torch import Tensor
+
+from algebranets.lab.data.batches import IGNORED, WHOLE, Batch, Batches, Share, generator
+from algebranets.lab.data.order import Order
+from algebranets.lab.data.pixels import Normalise, mean_and_std
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ImageTensors:
+    """A set of square images in memory.
+
+    >>> images, labels = torch.randint(256, (40, 3, 8, 8), dtype=torch.uint8), torch.arange(40) % 2
+    >>> data = ImageTensors("noise", images, labels, images[:10], labels[:10], classes=("even", "odd"))
+    >>> batches = data.training(16, padding=1, flip=True, seed=0)
+    >>> [(x.shape, y.shape) for x, y in batches.iterate(0, len(batches))]
+    [(torch.Size([16, 3, 8, 8]), torch.Size([16])), (torch.Size([16, 3, 8, 8]), torch.Size([16]))]
+    """
+
+    name: str
+    train_images: UInt8[Tensor, "train chan side side"]
+    train_labels: Int[Tensor, " train"]
+    test_images: UInt8[Tensor, "test chan side side"]
+    test_labels: Int[Tensor, " test"]
+    classes: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        _check("train", self.train_images, self.train_labels, self.num_classes)
+        _check("test", self.test_images, self.test_labels, self.num_classes)
+        if self.train_images.shape[1:] != self.test_images.shape[1:]:
+            raise ValueError(
+                "training and test images must be of one size; "
+                f"got {tuple(self.train_images.shape[1:])} and {tuple(self.test_images.shape[1:])}."
+            )
+
+    def __repr__(self) -> str:
+        size = f"{self.channels} x {self.image_size} x {self.image_size}"
+        counts = f"{len(self.train_images):,} + {len(self.test_images):,}"
+        return f"<{self.name}: {counts} images of {size}, {self.num_classes} classes>"
+
+    @property
+    def num_classes(self) -> int:
+        return len(self.classes)
+
+    @property
+    def channels(self) -> int:
+        return self.train_images.shape[1]
+
+    @property
+    def image_size(self) -> int:
+        """Of each side."""
+        return self.train_images.shape[3]
+
+    @property
+    def mean(self) -> tuple[float, ...]:
+        """Of each channel of the training images, between 0 and 1."""
+        return self._mean_and_std[0]
+
+    @property
+    def std(self) -> tuple[float, ...]:
+        return self._mean_and_std[1]
+
+    @cached_property
+    def _mean_and_std(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        return mean_and_std(self.train_images)
+
+    def training(
+        self,
+        batch_size: int,
+        *,
+        crop: int | None = None,
+        padding: int = 0,
+        flip: bool = False,
+        workers: int = 0,  # noqa: ARG002, folders use it
+        seed: int = 0,
+        device: torch.device | str = "cpu",
+        share: Share = WHOLE,
+    ) -> Batches:
+        """Shuffled batches: squares of side ``crop`` from random places, half of them mirrored if ``flip``.
+
+        ``padding`` puts so many black pixels around each image first. The images go to ``device`` once, as bytes.
+        """
+        if not 0 <= padding <= self.image_size:
+            raise ValueError(
+                f"padding must lie between 0 and {self.image_size}, the side of {self.name}'s images; got {padding}."
+            )
+        crop = self.image_size if crop is None else crop
+        padded = self.image_size + 2 * padding
+        if not 0 < crop <= padded:
+            raise ValueError(
+                f"crop must lie between 1 and {padded}, the side of {self.name}'s images with their padding; "
+                f"got crop={crop} and padding={padding}."
+            )
+        order, rows = Order(len(self.train_images), batch_size, seed), share.rows(batch_size)
+        images, labels = F.pad(self.train_images.to(device), (padding,) * 4), self.train_labels.to(device)
+        normalise = Normalise(self.mean, self.std, device)
+        return TrainingImages(images, labels, order, rows, crop, flip, seed, normalise)
+
+    def evaluation(
+        self,
+        batch_size: int,
+        *,
+        workers: int = 0,  # noqa: ARG002, folders use it
+        device: torch.device | str = "cpu",
+        share: Share = WHOLE,
+        crop: int | None = None,  # noqa: ARG002, folders use it
+    ) -> Batches:
+        """The whole test images in order; rows beyond the last have the label `IGNORED`."""
+        batch_size = share.at_most(batch_size, len(self.test_images))
+        order, rows = Order(len(self.test_images), batch_size), share.rows(batch_size)
+        images, labels = self.test_images.to(device), self.test_labels.to(device)
+        return TestImages(images, labels, order, rows, Normalise(self.mean, self.std, device))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class TrainingImages(Batches):
+    """What `ImageTensors.training` gives."""
+
+    images: UInt8[Tensor, "train chan padded padded"]
+    labels: Int[Tensor, " train"]
+    order: Order
+    rows: slice
+    crop: int
+    flip: bool
+    seed: int
+    normalise: Normalise
+
+    def __len__(self) -> int:
+        return len(self.order)
+
+    def iterate(self, start: int, stop: int) -> Iterator[Batch]:
+        device, batch_size = self.images.device, self.order.batch_size
+        # Every window of every image, as a view: (image, channel, top, left, row, column).
+        windows = self.images.unfold(2, self.crop, 1).unfold(3, self.crop, 1)
+        for epoch, place, examples in self.order.steps(start, stop, device):
+            examples = examples[self.rows]
+            # Drawn for the whole batch, so that processes together see what one process sees.
+            source = generator(self.seed, epoch, place, device=device)
+            top, left = torch.randint(windows.shape[2], (2, batch_size), generator=source, device=device)[:, self.rows]
+            mirrored = torch.rand(batch_size, generator=source, device=device)[self.rows] < 0.5
+            images = windows[examples, :, top, left]
+            if self.flip:
+                images = torch.where(mirrored[:, None, None, None], images.flip(3), images)
+            yield self.normalise(images), self.labels[examples]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class TestImages(Batches):
+    """What `ImageTensors.evaluation` gives."""
+
+    images: UInt8[Tensor, "test chan side side"]
+    labels: Int[Tensor, " test"]
+    order: Order
+    rows: slice
+    normalise: Normalise
+
+    def __len__(self) -> int:
+        return len(self.order)
+
+    def iterate(self, start: int, stop: int) -> Iterator[Batch]:
+        for _, _, examples in self.order.steps(start, stop, self.images.device):
+            examples = examples[self.rows]
+            there = examples.clamp(min=0)
+            yield self.normalise(self.images[there]), self.labels[there].masked_fill(examples < 0, IGNORED)
+
+
+def _check(part: str, images: Tensor, labels: Tensor, num_classes: int) -> None:
+    if images.dtype != torch.uint8 or images.dim() != 4 or images.shape[2] != images.shape[3] or not len(images):
+        raise ValueError(
+            f"{part}_images must be uint8 (number, channels, side, side), at least one; "
+            f"got {images.dtype} {tuple(images.shape)}."
+        )
+    if labels.dtype != torch.int64 or labels.shape != images.shape[:1]:
+        raise ValueError(
+            f"{part}_labels must be int64, one for each of {len(images)} images; "
+            f"got {labels.dtype} {tuple(labels.shape)}."
+        )
+    check_labels(f"{part}_labels", labels, num_classes)
+
+
+def check_labels(what: str, labels: Tensor, num_classes: int) -> None:
+    """Refuse labels that are of no class."""
+    if not 0 <= int(labels.min()) <= int(labels.max()) < num_classes:
+        raise ValueError(
+            f"{what} must lie between 0 and {num_classes - 1}; some lie from {labels.min()} to {labels.max()}."
+        )

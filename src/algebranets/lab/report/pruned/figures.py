@@ -1,0 +1,92 @@
+"""Quality against how much is pruned, and against what is left: the paper's Figure 3 in form."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from algebranets.lab.report.figures import draw, logarithmic, with_direction
+from algebranets.lab.report.groups import PRUNING, Group, Study
+from algebranets.lab.report.numbers import metric_name, percent, quality
+from algebranets.lab.report.style import drawing, legend, panels
+from algebranets.lab.report.svg import render
+
+#: What quality is drawn against, as an axis says it.
+MEASURES = {"sparsity": "sparsity, %", "nonzero": "parameters not zero", "multiplies_left": "multiply-adds left"}
+
+
+class _Line(NamedTuple):
+    name: str
+    #: Its number among the lines of its algebra.
+    variant: int
+    #: From the dense network, if it was trained, to the most pruned one.
+    groups: list[Group]
+
+
+def quality_left(study: Study, measures: Sequence[str] = tuple(MEASURES)) -> str | None:
+    """Quality against ``measures``, a panel each: a line a network and what is pruned of it, tuples or components.
+
+    Without those of which nothing is known, as in results of before it was counted; None where that is all.
+    """
+    lines = _lines(study, [group for group in _finished(study) if group.criterion == "norm"])
+    return _draw(study, lines, measures, "-".join(measures))
+
+
+def criteria(study: Study) -> str | None:
+    """Quality against sparsity, a line a criterion; None if there is none but the norm."""
+    tuples = [group for group in _finished(study) if group.unit == "tuple"]
+    others = {study.name(group, without=PRUNING) for group in tuples if group.criterion != "norm"}
+    drawn = [group for group in tuples if study.name(group, without=PRUNING) in others]
+    return _draw(study, _lines(study, drawn), ["sparsity"], "criteria")
+
+
+def _draw(study: Study, lines: list[_Line], measures: Sequence[str], name: str) -> str | None:
+    drawn = [measure for measure in measures if any(_places(line.groups, measure) for line in lines)]
+    if not drawn:
+        return None
+    with drawing():
+        figure, axes = panels(len(drawn))
+        for panel, measure in zip(axes, drawn, strict=True):
+            for line in lines:
+                if found := _places(line.groups, measure):
+                    places, groups = [place for place, _ in found], [group for _, group in found]
+                    height = 3 - line.variant / 100  # of lines that begin in one mark, the first has its own on top
+                    draw(study, panel, places, groups, line.name, line.variant, zorder=height)
+            if measure != "sparsity":
+                logarithmic(panel)
+            panel.set(xlabel=MEASURES[measure], ylabel=with_direction(study))
+        legend(figure, *axes[0].get_legend_handles_labels())
+        words = [
+            f"{line.name} "
+            + ", ".join(f"{quality(group.mean, study.metric)} at {percent(group.sparsity)}" for group in line.groups)
+            for line in lines
+        ]
+        return render(figure, f"{study.recipe}-pruned-{name}", f"{metric_name(study.metric)}: {'; '.join(words)}.")
+
+
+def _finished(study: Study) -> list[Group]:
+    return [group for group in study.pruned if math.isfinite(group.mean)]
+
+
+def _lines(study: Study, groups: Sequence[Group]) -> list[_Line]:
+    """Pruned networks that differ in their sparsity only, each line with the dense one."""
+    found: dict[str, list[Group]] = {}
+    for group in groups:
+        found.setdefault(study.name(group, without={"pruning.sparsity"}), []).append(group)
+    lines, seen = [], dict.fromkeys((group.algebra for group in groups), -1)
+    for name, line in found.items():
+        seen[line[0].algebra] += 1
+        dense = study.dense(line[0])
+        begin = [dense] if dense and math.isfinite(dense.mean) else []
+        lines.append(_Line(name, seen[line[0].algebra], begin + sorted(line, key=lambda group: group.sparsity)))
+    return lines
+
+
+def _places(groups: list[Group], measure: str) -> list[tuple[float, Group]]:
+    """Where groups stand, as far as it is known; nowhere, if it is known of no pruned one."""
+    if measure == "sparsity":
+        return [(100 * group.sparsity, group) for group in groups]
+    places = [(getattr(group, measure), group) for group in groups]
+    known = [(place, group) for place, group in places if place]
+    return known if any(group.sparsity for _, group in known) else []

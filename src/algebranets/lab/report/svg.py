@@ -1,0 +1,38 @@
+"""From a matplotlib figure to SVG text that takes its colours from the page around it."""
+
+from __future__ import annotations
+
+import io
+import re
+from html import escape
+
+from matplotlib.figure import Figure
+
+from algebranets.lab.report.style import INK, drawing
+
+_STANDALONE = (
+    "<style>svg { color: #1d2126; background: #ffffff; font-family: system-ui, sans-serif } "
+    "text { font-family: inherit !important } "
+    "@media (prefers-color-scheme: dark) { svg { color: #e6e8ea; background: #1b1f25 } }</style>"
+)
+
+
+def render(figure: Figure, name: str, description: str) -> str:
+    """The figure as an ``<svg>`` for a page; ``name`` keeps its ids apart, ``description`` is for who cannot see it."""
+    buffer = io.StringIO()
+    with drawing():
+        nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
+        figure.savefig(buffer, format="svg", transparent=True, metadata=nothing)
+    text = buffer.getvalue()
+    text = text[text.index("<svg") :].replace(INK, "currentColor")
+    text = re.sub(r"\s*<metadata>.*?</metadata>", "", text, flags=re.S)
+    prefix = re.sub(r"\W+", "-", name)
+    for reference in ('id="', "url(#", 'href="#'):
+        text = text.replace(reference, f"{reference}{prefix}-")
+    return text.replace("<svg", f'<svg role="img" aria-label="{escape(description)}"', 1)
+
+
+def standalone(svg: str) -> str:
+    """The same as a file of its own, in light and dark."""
+    opening = svg.index(">") + 1
+    return f'<?xml version="1.0" encoding="utf-8"?>\n{svg[:opening]}{_STANDALONE}{svg[opening:]}'

@@ -1,0 +1,165 @@
+"""An experiment with its data: the batches, the task and the model that fit it, and how long training is."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import fields, replace
+from functools import cached_property
+from typing import Any, Generic, TypeVar
+
+import torch
+from torch import nn
+
+from algebranets.lab import data as datasets
+from algebranets.lab.data import Batches, ImageFolder, ImageTensors, Share, Text
+from algebranets.lab.train.experiment import MOST_STEPS, Experiment, Images, Texts
+from algebranets.lab.train.tasks import Classification, Language, Task
+from algebranets.pruning import Pruner
+
+SettingsT = TypeVar("SettingsT", bound=Images | Texts)
+DataT = TypeVar("DataT", bound=ImageTensors | ImageFolder | Text)
+
+
+class Plan(ABC, Generic[SettingsT, DataT]):
+    """What a run of an experiment will do; ``fitted`` is the experiment whose model is made for the data."""
+
+    def __init__(self, experiment: Experiment, settings: SettingsT, data: DataT) -> None:
+        self.experiment, self.settings, self.data = experiment, settings, data
+        self.fitted = replace(experiment, model={**experiment.model, **self.model_sizes()})
+
+    @cached_property
+    def per_epoch(self) -> int:
+        """Batches in a pass over the data."""
+        return len(self.training("cpu", Share()))
+
+    @property
+    def steps(self) -> int:
+        """Batches that are trained on."""
+        steps = self.experiment.steps or max(1, round(self.experiment.epochs * self.per_epoch))
+        if steps > MOST_STEPS:
+            raise ValueError(
+                f"a run must have at most {MOST_STEPS:,} steps; {self.experiment.epochs:g} epochs of "
+                f"{self.per_epoch:,} batches are more."
+            )
+        return steps
+
+    @property
+    def evaluate_every(self) -> int:
+        """Batches between evaluations."""
+        return math.ceil(self.steps / self.experiment.evaluations)
+
+    def build(self) -> nn.Module:
+        """The model as it begins."""
+        torch.manual_seed(self.experiment.seed)
+        return self.fitted.build()
+
+    def is_evaluated(self, step: int) -> bool:
+        """Whether an evaluation belongs to this step."""
+        return step % self.evaluate_every == 0 or step == self.steps
+
+    def pruner(self, model: nn.Module) -> Pruner | None:
+        """What prunes the model while it trains, if anything does."""
+        p = self.experiment.pruning
+        if not p.sparsity:
+            return None
+        options = {f.name: getattr(p, f.name) for f in fields(p) if f.name != "sparsity"}
+        return Pruner(model, p.sparsity, self.steps, **options)
+
+    @abstractmethod
+    def model_sizes(self) -> dict[str, int]:
+        """The options of the model that the data decides."""
+
+    @abstractmethod
+    def training(self, device: torch.device | str, share: Share) -> Batches:
+        """The batches to train on."""
+
+    @abstractmethod
+    def evaluation(self, device: torch.device | str, share: Share) -> Batches:
+        """The batches to evaluate on."""
+
+    @abstractmethod
+    def task(self, model: nn.Module) -> Task:
+        """What the model is trained to do."""
+
+    @abstractmethod
+    def example_inputs(self, model: Any) -> tuple[Any, ...]:
+        """One input, as `account` wants it."""
+
+    def _eval_batch_size(self, share: Share) -> int:
+        """A multiple of the number of processes."""
+        return math.ceil(self.settings.eval_batch_size / share.world) * share.world
+
+
+class ImagePlan(Plan[Images, ImageTensors | ImageFolder]):
+    """Images and their classes."""
+
+    def model_sizes(self) -> dict[str, int]:
+        return {"num_classes": self.data.num_classes, "in_channels": self.data.channels}
+
+    def training(self, device: torch.device | str, share: Share) -> Batches:
+        s = self.settings
+        return self.data.training(
+            s.batch_size,
+            crop=s.crop or None,
+            padding=s.padding,
+            flip=s.flip,
+            workers=s.workers,
+            seed=self.experiment.seed,
+            device=device,
+            share=share,
+        )
+
+    def evaluation(self, device: torch.device | str, share: Share) -> Batches:
+        size, crop = self._eval_batch_size(share), self.settings.crop or None
+        return self.data.evaluation(size, workers=self.settings.workers, device=device, share=share, crop=crop)
+
+    def task(self, model: nn.Module) -> Task:
+        e = self.experiment
+        return Classification(model, self.data.num_classes, e.optimizer, self.steps, e.schedule, e.label_smoothing)
+
+    def example_inputs(self, model: Any) -> tuple[Any, ...]:
+        """As large as evaluation has it: files are cut to ``crop``, tensors are taken whole."""
+        cut = self.settings.crop if isinstance(self.data, ImageFolder) else 0
+        return model.example_inputs(cut or self.data.image_size)
+
+
+class TextPlan(Plan[Texts, Text]):
+    """A text, character by character; evaluated on its validation part."""
+
+    def model_sizes(self) -> dict[str, int]:
+        return {"vocab_size": self.data.vocab_size}
+
+    def training(self, device: torch.device | str, share: Share) -> Batches:
+        s = self.settings
+        return self.data.training(
+            s.batch_size,
+            s.length,
+            fresh_every=s.fresh_every,
+            seed=self.experiment.seed,
+            device=device,
+            share=share,
+        )
+
+    def evaluation(self, device: torch.device | str, share: Share) -> Batches:
+        size = self._eval_batch_size(share)
+        return self.data.evaluation(size, self.settings.eval_length, device=device, share=share)
+
+    def task(self, model: nn.Module) -> Task:
+        e = self.experiment
+        window = min(self.settings.eval_window, len(self.data.valid)) or None
+        return Language(model, e.optimizer, self.steps, e.schedule, e.label_smoothing, window)
+
+    def example_inputs(self, model: Any) -> tuple[Any, ...]:
+        return model.example_inputs()
+
+
+def make(experiment: Experiment, root: str) -> ImagePlan | TextPlan:
+    """The plan of an experiment, its data loaded from ``root`` ("": where it usually lies)."""
+    settings, data = experiment.data, datasets.load(experiment.data.name, root or None)
+    if isinstance(settings, Images) and not isinstance(data, Text):
+        return ImagePlan(experiment, settings, data)
+    if isinstance(settings, Texts) and isinstance(data, Text):
+        return TextPlan(experiment, settings, data)
+    kind = "images" if isinstance(settings, Images) else "a text"
+    raise ValueError(f"{experiment.recipe} trains on {kind}; data.name={settings.name!r} is {data!r}.")

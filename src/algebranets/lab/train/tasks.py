@@ -1,0 +1,243 @@
+"""What a model is trained to do, as Lightning modules: name the class of an image, or the next character of a text.
+
+They take any model, so they serve in a Trainer of one's own as well:
+
+>>> import algebranets as an
+>>> from algebranets.lab.train import Optimizer
+>>> model = an.models.create("cifar_resnet", algebra="M2R", num_blocks=1)
+>>> task = Classification(model, num_classes=10, optimizer=Optimizer(lr=0.1), steps=1000)
+
+Shapes: B batch, C classes, T time, V characters.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from typing import Any, ClassVar
+
+import lightning.pytorch as pl
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from lightning.pytorch.strategies import FSDPStrategy
+from torch import Tensor, nn
+from torch.utils import _pytree
+from torchmetrics import MeanMetric
+from torchmetrics.classification import MulticlassAccuracy
+
+from algebranets.lab.data import IGNORED
+from algebranets.lab.train import optimisation
+from algebranets.lab.train.experiment import Optimizer, Schedule
+from algebranets.lab.train.hardware import shapes
+
+
+class Task(pl.LightningModule):
+    """A model, its loss, its optimiser over ``steps`` steps; `measured` is what the last evaluation gave."""
+
+    #: What there is so many of in a batch.
+    examples: ClassVar[str]
+
+    def __init__(
+        self, model: nn.Module, optimizer: Optimizer, schedule: Schedule | None, steps: int, label_smoothing: float
+    ) -> None:
+        super().__init__()
+        self.model = model
+        self.steps, self.label_smoothing = steps, label_smoothing
+        self.optimizer_settings, self.schedule = optimizer, schedule or Schedule()
+        self.measured: dict[str, float] = {}
+        self.nats = MeanMetric()
+        self._undecayed = set(optimisation.undecayed(model))
+
+    @abstractmethod
+    def training_step(self, batch: tuple[Tensor, ...], batch_idx: int) -> Tensor:
+        """The loss of a batch."""
+
+    @abstractmethod
+    def num_examples(self, batch: tuple[Tensor, ...]) -> int:
+        """How many `examples` there are in it."""
+
+    @abstractmethod
+    def steady_inputs(self, batch: tuple[Tensor, ...]) -> tuple[Any, ...] | None:
+        """What the model is called with for this batch, where its forward and backward can be recorded; else None.
+
+        Else later batches may differ from it in their shapes, or processes talk to each other within the model.
+        """
+
+    def training_metrics(self, loss: float) -> dict[str, float]:
+        """What is written down of a step, what people look at last."""
+        return {"train_loss": loss}
+
+    def configure_optimizers(self) -> Any:
+        optimizer = optimisation.make(self.model, self.optimizer_settings, self._undecayed)
+        schedule = optimisation.follow(optimizer, self.schedule, self.steps)
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+    def configure_gradient_clipping(
+        self,
+        optimizer: torch.optim.Optimizer,
+        gradient_clip_val: float | None = None,
+        gradient_clip_algorithm: str | None = None,
+    ) -> None:
+        """Lightning's own, and what it does not do for FSDP, where the norm is that of all processes' pieces."""
+        if gradient_clip_val and isinstance(self.trainer.strategy, FSDPStrategy):
+            wrapped: Any = self.trainer.strategy.model
+            wrapped.clip_grad_norm_(gradient_clip_val)
+        else:
+            self.clip_gradients(optimizer, gradient_clip_val, gradient_clip_algorithm)
+
+    def on_validation_epoch_start(self) -> None:
+        self.nats.reset()
+
+    def on_validation_epoch_end(self) -> None:
+        self.measured = {"loss": float(self.nats.compute())}
+
+
+class Classification(Task):
+    """Images to classes, by cross-entropy; accuracies are in percent."""
+
+    examples = "images"
+
+    def __init__(
+        self,
+        model: nn.Module,
+        num_classes: int,
+        optimizer: Optimizer,
+        steps: int,
+        schedule: Schedule | None = None,
+        label_smoothing: float = 0.0,
+    ) -> None:
+        super().__init__(model, optimizer, schedule, steps, label_smoothing)
+        kinds = {"accuracy": 1, **({"top5": 5} if num_classes > 5 else {})}
+        self.accuracies = nn.ModuleDict(
+            {
+                name: MulticlassAccuracy(num_classes, k, "micro", ignore_index=IGNORED, validate_args=False)
+                for name, k in kinds.items()
+            }
+        )
+
+    def forward(self, images: Float[Tensor, "batch chan height width"]) -> Float[Tensor, "batch cls"]:
+        return self.model(images).float()
+
+    def training_step(self, batch: tuple[Tensor, ...], batch_idx: int) -> Tensor:
+        images, labels = batch
+        return F.cross_entropy(self(images), labels, label_smoothing=self.label_smoothing)
+
+    def num_examples(self, batch: tuple[Tensor, ...]) -> int:
+        return len(batch[0])
+
+    def steady_inputs(self, batch: tuple[Tensor, ...]) -> tuple[Any, ...] | None:
+        return (batch[0],) if self.trainer.world_size == 1 else None  # norms are over all processes
+
+    def on_validation_epoch_start(self) -> None:
+        super().on_validation_epoch_start()
+        for accuracy in self.accuracies.values():
+            accuracy.reset()  # type: ignore[operator]
+
+    def validation_step(self, batch: tuple[Tensor, ...], batch_idx: int) -> None:
+        images, labels = batch
+        with torch.compiler.set_stance("force_eager"):  # the whole network would be compiled, for little
+            logits = self(images)
+        count(self.nats, logits, labels)
+        for accuracy in self.accuracies.values():
+            accuracy.update(logits, labels)  # type: ignore[operator]
+
+    def on_validation_epoch_end(self) -> None:
+        super().on_validation_epoch_end()
+        self.measured |= {name: 100 * float(accuracy.compute()) for name, accuracy in self.accuracies.items()}  # type: ignore[operator]
+
+
+class Language(Task):
+    """The next character, by cross-entropy; the model's state is carried from batch to batch.
+
+    ``window`` is how far back a Transformer-XL looks in evaluation, where it is not the model's own.
+    """
+
+    examples = "characters"
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: Optimizer,
+        steps: int,
+        schedule: Schedule | None = None,
+        label_smoothing: float = 0.0,
+        window: int | None = None,
+    ) -> None:
+        super().__init__(model, optimizer, schedule, steps, label_smoothing)
+        self.evaluation_options = {"window": window} if window else {}
+        self.state: Any = None
+        self._is_steady = False  # the state is as large as it gets
+
+    def forward(
+        self, tokens: Int[Tensor, "batch time"], state: Any = None, **options: Any
+    ) -> tuple[Float[Tensor, "batch time vocab"], Any]:
+        logits, state = self.model(tokens, state, **options)
+        return logits.float(), _pytree.tree_map(lambda t: t.detach(), state)
+
+    def transfer_batch_to_device(
+        self, batch: tuple[Tensor, ...], device: torch.device, dataloader_idx: int
+    ) -> tuple[Tensor, ...]:
+        """Whether the state is dropped is asked of the CPU, which need not wait for the device then."""
+        tokens, targets, fresh = batch
+        return tokens.to(device), targets.to(device), fresh
+
+    def training_step(self, batch: tuple[Tensor, ...], batch_idx: int) -> Tensor:
+        tokens, targets, fresh = batch
+        before = None if fresh else self.state
+        logits, self.state = self(tokens, before)
+        self._is_steady = shapes(before) == shapes(self.state)
+        return F.cross_entropy(logits.flatten(0, 1), targets.flatten(), label_smoothing=self.label_smoothing)
+
+    def num_examples(self, batch: tuple[Tensor, ...]) -> int:
+        return batch[0].numel()
+
+    def steady_inputs(self, batch: tuple[Tensor, ...]) -> tuple[Any, ...] | None:
+        tokens, _, fresh = batch
+        return (tokens, self.state) if self._is_steady and not fresh else None
+
+    def training_metrics(self, loss: float) -> dict[str, float]:
+        return {**super().training_metrics(loss), "train_bpc": loss / math.log(2)}
+
+    def on_validation_epoch_start(self) -> None:
+        super().on_validation_epoch_start()
+        self._evaluation_state: Any = None
+        self._evaluation_shapes: list[torch.Size | None] = []
+
+    def validation_step(self, batch: tuple[Tensor, ...], batch_idx: int) -> None:
+        """Compiled where the batch before had the same shapes: beginnings are not worth graphs of their own."""
+        tokens, targets, fresh = batch
+        state = None if fresh else self._evaluation_state
+        before, self._evaluation_shapes = self._evaluation_shapes, shapes((tokens, state))
+        with torch.compiler.set_stance("default" if before == self._evaluation_shapes else "force_eager"):
+            logits, self._evaluation_state = self(tokens, state, **self.evaluation_options)
+        count(self.nats, logits.flatten(0, 1), targets.flatten())
+
+    def on_validation_epoch_end(self) -> None:
+        super().on_validation_epoch_end()
+        self._evaluation_state = None
+        self.measured["bpc"] = self.measured["loss"] / math.log(2)
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """What the model carries goes with it: of all processes, so that another number of them can go on."""
+        axis: Any = self.model.state_batch_axis
+        checkpoint["carried"] = _pytree.tree_map(lambda t: _gathered(self, t, axis), self.state)
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        axis, rank, world = self.model.state_batch_axis, self.global_rank, self.trainer.world_size
+        self.state = _pytree.tree_map(
+            lambda t: t.chunk(world, axis)[rank].to(self.trainer.strategy.root_device), checkpoint["carried"]
+        )
+
+
+def count(nats: MeanMetric, logits: Float[Tensor, "rows cls"], targets: Int[Tensor, " rows"]) -> None:
+    """Add the mean loss of the rows that count, weighted by how many they are."""
+    rows = (targets != IGNORED).sum()
+    total = F.cross_entropy(logits, targets, reduction="sum", ignore_index=IGNORED)
+    nats.update(total / rows.clamp(min=1), weight=rows)
+
+
+def _gathered(task: Task, tensor: Tensor, axis: int) -> Tensor:
+    if task.trainer.world_size == 1:
+        return tensor
+    return torch.cat(list(task.all_gather(tensor)), axis)
