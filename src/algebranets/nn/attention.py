@@ -1,4 +1,4 @@
-"""Multi-head attention over an algebra: heads split tuples, scores are real.
+"""Multi-head attention over an algebra: each head holds whole tuples, scores are real.
 
 Shapes: B batch, T queries, S keys, h heads, d = A * tuples per head.
 """
@@ -18,13 +18,30 @@ from algebranets import checks, product
 from algebranets.algebra import Algebra
 from algebranets.nn import init
 from algebranets.nn.linear import Linear
+from algebranets.nn.weights import AlgebraWeight, reset_weights
 
 
 class MultiheadAttention(nn.Module):
     """`torch.nn.MultiheadAttention` over an algebra; over R it is `torch.nn.MultiheadAttention`.
 
-    Queries, keys and values are algebra-linear; each head holds whole tuples; a score is the real inner product of
-    the flattened query and key, so the attention matrix stays real (Section 4.3).
+    The projections of queries, keys and values and the output are algebra-linear. Each head holds whole tuples. A score
+    is the real inner product of the flattened query and key, so the attention matrix stays real (Section 4.3).
+
+    Args:
+        embed_dim: Features of queries and outputs, counted in real numbers: a multiple of ``num_heads`` times the
+            dimension of the algebra.
+        num_heads: The number of heads.
+        dropout: The share of attention weights that are dropped in training.
+        bias: Whether the projections have biases, one for each real feature.
+        add_bias_kv: Whether to append a learned key and value.
+        add_zero_attn: Whether to append a key and a value of zeros.
+        kdim: Features of keys, counted in real numbers; ``embed_dim`` by default.
+        vdim: Features of values, counted in real numbers; ``embed_dim`` by default.
+        batch_first: Whether inputs are (batch, time, features) instead of (time, batch, features).
+        device: Where the parameters are.
+        dtype: The dtype of the parameters.
+        algebra: The algebra of the projections, or its name.
+        lowering: How products over the algebra are computed; "auto" picks the fastest for device, shape and dtype.
 
     >>> import torch, algebranets as an
     >>> attention = an.nn.MultiheadAttention(64, num_heads=4, batch_first=True, algebra=an.M2R)
@@ -86,21 +103,19 @@ class MultiheadAttention(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Glorot for each component of each projection independently, zero for biases."""
+        """Initialize each projection by Glorot's rule, each component independently; biases are zero."""
         self.out_proj.reset_parameters()
-        for name in self.weight_names:
-            with init.new_value(self, name) as weight:
-                init.xavier_uniform_(weight, self.algebra, stacks=3 if name == "in_proj_weight" else 1)
-        for name in ("in_proj_bias", "bias_k", "bias_v"):
+        reset_weights(self, biases=["in_proj_bias"])
+        for name in ("bias_k", "bias_v"):
             if getattr(self, name) is not None:
                 with init.new_value(self, name) as bias:
-                    nn.init.zeros_(bias) if name == "in_proj_bias" else nn.init.xavier_normal_(bias)
+                    nn.init.xavier_normal_(bias)
 
-    @property
-    def weight_names(self) -> list[str]:
-        """The names of the input projections' weights, whatever parametrizes them."""
-        packed = self.kdim == self.vdim == self.embed_dim
-        return ["in_proj_weight"] if packed else ["q_proj_weight", "k_proj_weight", "v_proj_weight"]
+    def algebra_weights(self) -> list[AlgebraWeight]:
+        """The weights over the algebra, as accounting and pruning ask for them: of queries, keys and values."""
+        if self.kdim == self.vdim == self.embed_dim:
+            return [AlgebraWeight("in_proj_weight", self.algebra, stacks=3)]
+        return [AlgebraWeight(f"{letter}_proj_weight", self.algebra) for letter in "qkv"]
 
     def forward(
         self,
@@ -113,9 +128,19 @@ class MultiheadAttention(nn.Module):
         average_attn_weights: bool = True,
         is_causal: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
-        """As torch's: masks are True (or -inf) where attention is forbidden; weights only if ``need_weights``.
+        """The output, and the attention weights if ``need_weights``, as `torch.nn.MultiheadAttention` returns them.
 
-        ``is_causal`` says that ``attn_mask`` is the causal mask (it may then be left out), and takes the fast way.
+        Args:
+            query: Planar features, (time, batch, embed_dim), or (batch, time, embed_dim) with ``batch_first``, or
+                (time, embed_dim).
+            key: The same with ``kdim`` features.
+            value: The same with ``vdim`` features.
+            key_padding_mask: (batch, keys): True, or -inf, for keys that no query may see.
+            need_weights: Whether to return the weights. Without them attention is faster.
+            attn_mask: (queries, keys) or (batch * heads, queries, keys): True, or -inf, where attention is forbidden;
+                other numbers are added to the scores.
+            average_attn_weights: Whether the weights that are returned are averaged over heads.
+            is_causal: Says that ``attn_mask`` is the causal mask, which may then be left out. Attention is faster.
         """
         if query.dim() not in (2, 3):
             raise ValueError(f"query must have 2 or 3 axes; got shape {tuple(query.shape)}.")
@@ -173,7 +198,7 @@ class MultiheadAttention(nn.Module):
         key_padding_mask: Tensor | None,
         is_causal: bool,
     ) -> Tensor | None:
-        """All masks as one that is added to the scores, (B or 1, h or 1, T, S); None where there is nothing to add."""
+        """All masks as one that is added to the scores, (B or 1, h or 1, T, S), or None if there are none."""
         if is_causal and attn_mask is None:
             ones = torch.ones(query.shape[1], num_keys, dtype=torch.bool, device=query.device)
             attn_mask = ones.triu(1)
@@ -188,7 +213,7 @@ class MultiheadAttention(nn.Module):
         return mask
 
     def _extend(self, k: Tensor, v: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
-        """The learned and the zero key that torch's ``add_bias_kv`` and ``add_zero_attn`` append."""
+        """Append the learned key and value of ``add_bias_kv`` and the zeros of ``add_zero_attn``."""
         for extra in ((self.bias_k, self.bias_v), (0.0, 0.0) if self.add_zero_attn else (None, None)):
             if extra[0] is None:
                 continue
@@ -204,11 +229,14 @@ class MultiheadAttention(nn.Module):
 
 
 def tuples_per_head(features: int, num_heads: int, algebra: Algebra, what: str = "embed_dim") -> int:
-    """How many tuples each head holds, if they are whole; ``what`` the features count names them in the error."""
+    """How many tuples each head holds; an error unless they are whole.
+
+    ``what`` is the name of the argument ``features``, for the error.
+    """
     checks.whole(what, features)
     unit = checks.whole("num_heads", num_heads, least=1) * algebra.dim
     if features < 1 or features % unit:
-        nearest = max(1, math.floor(features / unit + 0.5)) * unit
+        nearest = product.nearest_multiple(features, unit)
         raise ValueError(
             f"{what}={features} does not give num_heads={num_heads} heads whole {algebra.name} tuples: it must be a "
             f"multiple of {unit}; the nearest that works is {nearest}."
@@ -219,7 +247,7 @@ def tuples_per_head(features: int, num_heads: int, algebra: Algebra, what: str =
 def split_heads(
     x: Float[Tensor, "*batch time embed"], num_heads: int, algebra: Algebra
 ) -> Float[Tensor, "*batch heads time d"]:
-    """Heads take whole tuples: (component, head, tuple) becomes (head, component, tuple)."""
+    """Give each head whole tuples: features ordered (component, head, tuple) become (head, component, tuple)."""
     return x.unflatten(-1, (algebra.dim, num_heads, -1)).movedim(-2, -4).flatten(-2)
 
 

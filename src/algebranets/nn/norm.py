@@ -1,4 +1,4 @@
-"""A layer norm that knows tuples: its affine part is shared by a tuple's components."""
+"""Layer norms: one with an affine part that the components of a tuple share, and one of a residual addition."""
 
 from __future__ import annotations
 
@@ -10,12 +10,23 @@ from torch import Tensor, nn
 from algebranets import algebra as algebras
 from algebranets import checks, product
 from algebranets.algebra import Algebra
+from algebranets.ops.add_norm import add_norm
+from algebranets.product import auto
 
 
 class TupleLayerNorm(nn.LayerNorm):
-    """`torch.nn.LayerNorm` with one scale and one offset for each tuple, which its components share (Section 4.4).
+    """`torch.nn.LayerNorm` with one scale and one offset for each tuple, shared by its components (Section 4.4).
 
-    Mean and variance are those of all features, as in torch's; over R it is `torch.nn.LayerNorm`.
+    Mean and variance are taken over all features, as in `torch.nn.LayerNorm`. Over R the two layers are the same.
+
+    Args:
+        num_features: Features of the last axis, counted in real numbers: a multiple of the dimension of the algebra.
+        eps: Added to the variance.
+        elementwise_affine: Whether there is a scale for each tuple.
+        bias: Whether there is also an offset for each tuple.
+        device: Where the parameters are.
+        dtype: The dtype of the parameters.
+        algebra: The algebra whose tuples the features hold, or its name.
 
     >>> import torch, algebranets as an
     >>> norm = an.nn.TupleLayerNorm(12, algebra=an.H)
@@ -47,3 +58,30 @@ class TupleLayerNorm(nn.LayerNorm):
 
     def extra_repr(self) -> str:
         return f"{self.num_features}, eps={self.eps}, algebra={self.algebra.name}"
+
+
+class AddNorm(nn.LayerNorm):
+    """A residual addition and `torch.nn.LayerNorm` of the sum; returns both.
+
+    On a GPU without gradients both are one kernel.
+
+    Args:
+        num_features: Features of the last axis, counted in real numbers. They may hold tuples of any algebra.
+
+    >>> import torch
+    >>> norm, x, y = AddNorm(6), torch.randn(2, 6), torch.randn(2, 6)
+    >>> total, normalized = norm(x, y)
+    >>> torch.equal(total, x + y), torch.equal(normalized, torch.nn.functional.layer_norm(x + y, (6,)))
+    (True, True)
+    """
+
+    def __init__(self, num_features: int) -> None:
+        super().__init__(num_features)
+
+    def forward(  # type: ignore[override]
+        self, x: Float[Tensor, "*batch feat"], y: Float[Tensor, "*batch feat"]
+    ) -> tuple[Float[Tensor, "*batch feat"], Float[Tensor, "*batch feat"]]:
+        if auto.takes_decode_kernels(x) and x.dtype == y.dtype:
+            return add_norm(x, y, self.weight, self.bias, self.eps)
+        total = x + y
+        return total, super().forward(total)

@@ -7,7 +7,7 @@ Shapes: B batch, T queries, P positions in memory, S = P + T keys, h heads, d = 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -17,35 +17,42 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from algebranets import algebra as algebras
-from algebranets import product
+from algebranets import checks, product
 from algebranets.algebra import Algebra
-from algebranets.nn import decoding, windowed
 from algebranets.nn.attention import join_heads, split_heads, tuples_per_head
 from algebranets.nn.linear import Linear
+from algebranets.ops.decode_attention import decode_attention
+from algebranets.ops.window_attention import window_attention
+from algebranets.product import auto
 
 KERNELS = ("auto", "sdpa", "triton")
 
 
 @dataclass
 class KeyValueCache:
-    """Keys and values of the last positions, a ring that `RelativeAttention` writes into, one token a call.
+    """The keys and values of the last positions, with which `RelativeAttention` takes one token at a time.
 
-    Position p lies in slot p mod S. No shape ever changes, so a step can be captured as a graph. Gradients do not go
-    through it.
+    It is a ring: position p lies in slot p mod S, so that a new token overwrites the one that leaves the window. No
+    shape ever changes, so a step can be captured in a CUDA graph. No gradients flow through a cache.
+    `RelativeAttention.cache` makes one.
+
+    Args:
+        keys: The keys of each head; a head's d features are whole tuples.
+        values: The values of each head.
+        distances: The projected position vector of each distance, 0 first.
+        position: How many positions there have been.
+
+    >>> import torch, algebranets as an
+    >>> attention = an.nn.RelativeAttention(64, num_heads=4, algebra=an.M2R)
+    >>> cache = attention.cache(torch.randn(2, 7, 64), sinusoids(8, 64))
+    >>> cache.keys.shape, cache.window, int(cache.position)
+    (torch.Size([2, 4, 8, 16]), 7, 7)
     """
 
     keys: Float[Tensor, "batch heads slots d"]
     values: Float[Tensor, "batch heads slots d"]
-    #: The projected position vector of each distance, 0 first.
     distances: Float[Tensor, "heads slots d"]
-    #: How many positions there have been.
     position: Int[Tensor, ""]
-    #: Zeros between steps: a kernel counts there which of its programs are done, first for each head, then heads.
-    arrivals: Int[Tensor, " counters"] = field(init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        batch, heads = self.keys.shape[:2]
-        self.arrivals = self.position.new_zeros(batch * heads + 1, dtype=torch.int32)
 
     @property
     def window(self) -> int:
@@ -54,23 +61,34 @@ class KeyValueCache:
 
 
 class RelativeAttention(nn.Module):
-    """Causal multi-head attention with Transformer-XL's relative positions, over an algebra.
+    """Causal multi-head attention over a sliding window with Transformer-XL's relative positions, over an algebra.
 
-    The score of query i and key j is ``((q_i + u) k_j + (q_i + v) r_(i-j)) / sqrt(d)``, real inner products of
-    flattened tuples; r projects a position vector for each distance. A query sees its own position and as many before
-    it as ``positions`` has further distances, those in ``memory`` included. There are no biases; u and v, which
-    Transformer-XL shares between layers, are the caller's.
+    The score of query i and key j is ``((q_i + u) k_j + (q_i + v) r_(i-j)) / sqrt(d)``: real inner products of
+    flattened tuples, where r projects a position vector for each distance. A query sees its own position and as many
+    positions before it as there are further distances. The five projections are algebra-linear and have no biases. u
+    and v are arguments of `forward`, because Transformer-XL shares them between layers.
+
+    While gradients are recorded, the T x S scores are not kept: the backward computes them again.
+
+    Args:
+        embed_dim: Features of the input and the output, counted in real numbers: a multiple of ``num_heads`` times the
+            dimension of the algebra, so that each head holds whole tuples.
+        num_heads: The number of heads.
+        device: Where the parameters are.
+        dtype: The dtype of the parameters.
+        algebra: The algebra of the projections, or its name.
+        lowering: How products over the algebra are computed; "auto" picks the fastest for device, shape and dtype.
+        kernel: "sdpa" is torch's scaled_dot_product_attention with the relative term as its mask. "triton" is a kernel
+            that skips what lies outside the window; it takes half precision on a GPU and heads of 16, 32, ..., 256
+            features. "auto" is "triton" wherever that is possible.
+        recompute: With "sdpa", False keeps the scores for the backward. That is faster and takes memory for B h T D
+            more numbers.
 
     >>> import torch, algebranets as an
     >>> attention = an.nn.RelativeAttention(64, num_heads=4, algebra=an.M2R)
     >>> x, u, v = torch.randn(2, 5, 64), torch.zeros(64), torch.zeros(64)
     >>> attention(x, sinusoids(8, 64), u, v, memory=torch.randn(2, 7, 64)).shape
     torch.Size([2, 5, 64])
-
-    ``kernel`` is "sdpa" (torch's scaled_dot_product_attention with the relative term as its mask), "triton" (kernels of
-    ours: half precision on a GPU, heads of 16, 32, ..., 256 numbers) or "auto", which is "triton" wherever it can be.
-    While gradients are recorded, nothing of size T x S is kept: it is computed again in the backward. With "sdpa",
-    ``recompute=False`` keeps it, which is faster and takes B h T D numbers more.
     """
 
     def __init__(
@@ -86,8 +104,7 @@ class RelativeAttention(nn.Module):
         recompute: bool = True,
     ) -> None:
         super().__init__()
-        if kernel not in KERNELS:
-            raise ValueError(f"kernel must be one of {', '.join(KERNELS)}; got {kernel!r}.")
+        checks.one_of("kernel", kernel, KERNELS)
         self.algebra = algebras.get(algebra)
         self.embed_dim, self.num_heads, self.kernel, self.recompute = embed_dim, num_heads, kernel, recompute
         tuples_per_head(embed_dim, num_heads, self.algebra)
@@ -104,15 +121,20 @@ class RelativeAttention(nn.Module):
         v: Float[Tensor, " embed"],
         memory: Float[Tensor, "batch past embed"] | KeyValueCache | None = None,
     ) -> Float[Tensor, "batch time embed"]:
-        """Attend from ``x`` to ``x`` and to what came before it.
+        """Attend from ``x`` to ``x`` and to the positions before it.
 
-        ``memory`` holds the inputs of earlier positions, or a cache of their keys and values; the cache takes one token
-        at a time and knows its distances, so that ``positions`` may be None.
+        Args:
+            x: Inputs, planar.
+            positions: The vector of each distance, 0 first; with a cache, which holds them, None.
+            u: The bias of the queries that meet keys.
+            v: The bias of the queries that meet distances.
+            memory: The inputs of earlier positions, fewer than there are distances, or a cache of their keys and
+                values, with which ``x`` must hold one position.
         """
         if isinstance(memory, KeyValueCache):
             return self.out_proj(self._step(x, u, v, memory))
         if positions is None:
-            raise ValueError("positions must be given, one vector a distance, unless memory is a cache.")
+            raise ValueError("positions must be given, one vector for each distance, unless memory is a cache.")
         if memory is not None:
             _checked_past(memory, positions)
         context = x if memory is None else torch.cat([memory.to(x.dtype), x], dim=1)
@@ -123,7 +145,10 @@ class RelativeAttention(nn.Module):
     def cache(
         self, memory: Float[Tensor, "batch past embed"], positions: Float[Tensor, "slots embed"]
     ) -> KeyValueCache:
-        """The cache with which single tokens go on behind ``memory`` (the inputs of the last positions)."""
+        """The cache with which single tokens continue after ``memory``, the inputs of the last positions.
+
+        ``positions`` holds a vector for each distance, 0 first. A token sees one position less before it.
+        """
         keys, values = self._heads(self.k_proj(memory)), self._heads(self.v_proj(memory))
         past, slots = _checked_past(memory, positions), len(positions)
         room = (0, 0, 0, slots - past)
@@ -140,13 +165,13 @@ class RelativeAttention(nn.Module):
         u: Float[Tensor, " embed"],
         v: Float[Tensor, " embed"],
     ) -> Float[Tensor, "batch time embed"]:
-        """Many positions at once."""
+        """Attention of many positions at once."""
         if self._takes_kernel(query):
             content, position = (query + bias.to(query.dtype) for bias in (u, v))
-            return windowed.attend(content, position, key, value, distances, self.num_heads, self.algebra.dim)
+            return window_attention((content, position), key, value, distances, self.num_heads, dim=self.algebra.dim)
         queries, *biases = self._queries(query, u, v)
         arguments = (queries, self._heads(key), self._heads(value), self._heads(distances), *biases)
-        if self.recompute and torch.is_grad_enabled():
+        if self.recompute and torch.is_grad_enabled() and not torch.jit.is_tracing():  # a trace keeps no recomputation
             y = checkpoint(_attend_by_sdpa, *arguments, use_reentrant=False, preserve_rng_state=False)
         else:
             y = _attend_by_sdpa(*arguments)
@@ -155,29 +180,29 @@ class RelativeAttention(nn.Module):
     def _step(
         self, x: Float[Tensor, "batch 1 embed"], u: Tensor, v: Tensor, cache: KeyValueCache
     ) -> Float[Tensor, "batch 1 embed"]:
-        """One token: its key and value take the place of those that leave the window."""
+        """One token; its key and value overwrite those that leave the window."""
         if x.shape[1] != 1:
             raise ValueError(f"with a cache, x must hold one position; got {x.shape[1]}.")
         query, key, value = self.q_proj(x), self.k_proj(x), self.v_proj(x)
-        if decoding.applies(x):
-            rings = (cache.keys, cache.values, cache.distances, cache.position, cache.arrivals)
-            return decoding.attend(query, key, value, u, v, *rings, self.algebra.dim)
+        if auto.takes_decode_kernels(x):
+            token, rings = (query, key, value), (cache.keys, cache.values)
+            return decode_attention(token, (u, v), rings, cache.distances, cache.position, dim=self.algebra.dim)
         y = _attend_by_cache(*self._queries(query, u, v), self._heads(key), self._heads(value), cache)
         return join_heads(y, self.algebra)
 
     def _takes_kernel(self, query: Tensor) -> bool:
-        """Whether the queries go through `windowed.attend`."""
-        applies = self.kernel != "sdpa" and windowed.applies(query, self.num_heads)
-        if self.kernel == "triton" and not applies:
+        """Whether the queries go through `window_attention`."""
+        takes = self.kernel != "sdpa" and auto.takes_window_attention(query, self.num_heads)
+        if self.kernel == "triton" and not takes:
             raise ValueError(
                 'kernel="triton" takes float16 or bfloat16 on a GPU with triton, in heads of 16, 32, ..., 256 numbers; '
                 f"got {query.dtype} on {query.device} in heads of {self.embed_dim // self.num_heads}. "
-                'Use kernel="auto", which goes another way where it must.'
+                'Use kernel="auto", which takes "sdpa" in such cases.'
             )
-        return applies
+        return takes
 
     def _queries(self, query: Tensor, u: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The queries and both biases, each as heads."""
+        """The queries and both biases, each split into heads."""
         content_bias, position_bias = (self._heads(bias[None].to(query.dtype)) for bias in (u, v))
         return self._heads(query), content_bias, position_bias
 
@@ -189,7 +214,7 @@ class RelativeAttention(nn.Module):
 
 
 def _checked_past(memory: Tensor, positions: Tensor) -> int:
-    """How many positions are in memory, if each of them has a distance."""
+    """How many positions are in memory; an error unless each of them has a distance."""
     past = memory.shape[1]
     if past >= len(positions):
         raise ValueError(
@@ -204,7 +229,14 @@ def sinusoids(
 ) -> Float[Tensor, "dist dim"]:
     """Transformer-XL's position vectors of the distances 0, 1, ...: sines, then cosines, of falling frequencies.
 
-    All that are farther than ``farthest`` are as far.
+    Args:
+        num_distances: The number of vectors.
+        dim: The size of a vector, in real numbers.
+        device: Where they are.
+        farthest: Distances beyond this one get its vector.
+
+    >>> sinusoids(8, 64).shape
+    torch.Size([8, 64])
     """
     frequencies = 10000 ** -(torch.arange(0, dim, 2, device=device) / dim)
     distances = torch.arange(num_distances, device=device)
@@ -222,11 +254,11 @@ def _attend_by_sdpa(
     content_bias: Float[Tensor, "heads 1 d"],
     position_bias: Float[Tensor, "heads 1 d"],
 ) -> Float[Tensor, "batch heads time d"]:
-    """torch's scaled_dot_product_attention, the relative term its additive mask."""
+    """torch's scaled_dot_product_attention, with the relative term as its additive mask."""
     time, keys, reach = q.shape[2], k.shape[2], r.shape[1]
     scores = (q + position_bias) @ r.flip(1).mT / math.sqrt(q.shape[-1])  # farthest distance first
-    # Row i belongs i places further right. A row that is T longer, read as one that is T - 1 longer, moves by one place
-    # a row; what was added is -inf, which is the mask of the window.
+    # Row i belongs i columns further right. If each row is padded by T columns and the result is read in rows that are
+    # one column shorter, each row moves one column more than the one above. The padding is -inf: it masks the window.
     wide = time + reach - 1
     bias = F.pad(scores, (0, time), value=-math.inf).flatten(2)[..., : time * wide].unflatten(2, (time, wide))
     return F.scaled_dot_product_attention(q + content_bias, k, v, attn_mask=bias[..., wide - keys :])
@@ -240,7 +272,7 @@ def _attend_by_cache(
     v: Float[Tensor, "batch heads 1 d"],
     cache: KeyValueCache,
 ) -> Float[Tensor, "batch heads 1 d"]:
-    """One token behind those in the cache: what `decoding.attend` does in one launch."""
+    """One token after those in the cache, in torch's operations: what `decode_attention` does in one launch."""
     slots = cache.window + 1
     slot = (cache.position % slots)[None]
     for ring, new in ((cache.keys, k), (cache.values, v)):

@@ -1,4 +1,4 @@
-"""Transformer layers over an algebra: attention and feed-forward are algebra-linear, the rest is torch's own."""
+"""Transformer layers over an algebra: attention and feed-forward networks are algebra-linear, norms are torch's."""
 
 from __future__ import annotations
 
@@ -39,15 +39,13 @@ class _TransformerLayer(nn.Module):
         lowering: product.Lowering = "auto",
     ) -> None:
         super().__init__()
-        if isinstance(activation, str) and activation not in _ACTIVATIONS:
-            raise ValueError(f"activation must be 'relu', 'gelu' or a function; got {activation!r}.")
+        if isinstance(activation, str):
+            activation = _ACTIVATIONS[checks.one_of("activation", activation, _ACTIVATIONS)]
         checks.positive("layer_norm_eps", layer_norm_eps, or_zero=True)
         self.algebra = algebras.get(algebra)
         tuples_per_head(d_model, checks.whole("nhead", nhead, least=1), self.algebra, "d_model")
         self.norm_first = norm_first
-        self.activation: Callable[[Tensor], Tensor] = (
-            _ACTIVATIONS[activation] if isinstance(activation, str) else activation
-        )
+        self.activation: Callable[[Tensor], Tensor] = activation
         factory: dict[str, Any] = {"device": device, "dtype": dtype}
         over: dict[str, Any] = {"algebra": self.algebra, "lowering": lowering, **factory}
         attention: dict[str, Any] = {"dropout": dropout, "bias": bias, "batch_first": batch_first, **over}
@@ -63,7 +61,7 @@ class _TransformerLayer(nn.Module):
             setattr(self, f"dropout{n}", nn.Dropout(dropout))
 
     def _residual(self, n: int, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
-        """The n-th sublayer with its norm, before or behind, its dropout and its skip connection."""
+        """The n-th sublayer with its norm (before it or after the addition), its dropout and its skip connection."""
         norm, dropout = getattr(self, f"norm{n}"), getattr(self, f"dropout{n}")
         if self.norm_first:
             return x + dropout(sublayer(norm(x)))
@@ -76,7 +74,26 @@ class _TransformerLayer(nn.Module):
 
 
 class TransformerEncoderLayer(_TransformerLayer):
-    """`torch.nn.TransformerEncoderLayer` over an algebra; works in `torch.nn.TransformerEncoder`.
+    """`torch.nn.TransformerEncoderLayer` over an algebra: self-attention, then a feed-forward network.
+
+    It works in `torch.nn.TransformerEncoder`. Layer norms are torch's own, over all real features.
+
+    Args:
+        d_model: Features of the input and the output, counted in real numbers: a multiple of ``nhead`` times the
+            dimension of the algebra.
+        nhead: The number of heads.
+        dim_feedforward: Features inside the feed-forward network, counted in real numbers: a multiple of the dimension
+            of the algebra.
+        dropout: The share of activations that are dropped in training.
+        activation: "relu", "gelu" or a function, between the two layers of the feed-forward network.
+        layer_norm_eps: Added to the variance by the layer norms.
+        batch_first: Whether inputs are (batch, time, features) instead of (time, batch, features).
+        norm_first: Whether a layer norm comes before each sublayer instead of after its residual addition.
+        bias: Whether linear layers and layer norms have biases.
+        device: Where the parameters are.
+        dtype: The dtype of the parameters.
+        algebra: The algebra of attention and feed-forward network, or its name.
+        lowering: How products over the algebra are computed; "auto" picks the fastest for device, shape and dtype.
 
     >>> import torch, algebranets as an
     >>> an.nn.TransformerEncoderLayer(64, 4, 128, algebra=an.H)(torch.randn(5, 2, 64)).shape
@@ -92,6 +109,8 @@ class TransformerEncoderLayer(_TransformerLayer):
         src_key_padding_mask: Tensor | None = None,
         is_causal: bool = False,
     ) -> Tensor:
+        """The output for ``src``; the masks are those of `MultiheadAttention`."""
+
         def attend(x: Tensor) -> Tensor:
             return self.self_attn(
                 x, x, x, src_key_padding_mask, need_weights=False, attn_mask=src_mask, is_causal=is_causal
@@ -101,7 +120,32 @@ class TransformerEncoderLayer(_TransformerLayer):
 
 
 class TransformerDecoderLayer(_TransformerLayer):
-    """`torch.nn.TransformerDecoderLayer` over an algebra; works in `torch.nn.TransformerDecoder`."""
+    """`torch.nn.TransformerDecoderLayer` over an algebra: self-attention, attention to a memory, feed-forward network.
+
+    It works in `torch.nn.TransformerDecoder`. Layer norms are torch's own, over all real features.
+
+    Args:
+        d_model: Features of the input and the output, counted in real numbers: a multiple of ``nhead`` times the
+            dimension of the algebra.
+        nhead: The number of heads.
+        dim_feedforward: Features inside the feed-forward network, counted in real numbers: a multiple of the dimension
+            of the algebra.
+        dropout: The share of activations that are dropped in training.
+        activation: "relu", "gelu" or a function, between the two layers of the feed-forward network.
+        layer_norm_eps: Added to the variance by the layer norms.
+        batch_first: Whether inputs are (batch, time, features) instead of (time, batch, features).
+        norm_first: Whether a layer norm comes before each sublayer instead of after its residual addition.
+        bias: Whether linear layers and layer norms have biases.
+        device: Where the parameters are.
+        dtype: The dtype of the parameters.
+        algebra: The algebra of attention and feed-forward network, or its name.
+        lowering: How products over the algebra are computed; "auto" picks the fastest for device, shape and dtype.
+
+    >>> import torch, algebranets as an
+    >>> layer = an.nn.TransformerDecoderLayer(64, 4, 128, algebra=an.H)
+    >>> layer(torch.randn(5, 2, 64), memory=torch.randn(7, 2, 64)).shape
+    torch.Size([5, 2, 64])
+    """
 
     num_norms = 3
 
@@ -116,6 +160,8 @@ class TransformerDecoderLayer(_TransformerLayer):
         tgt_is_causal: bool = False,
         memory_is_causal: bool = False,
     ) -> Tensor:
+        """The output for ``tgt``, which attends to itself and ``memory``; masks are those of `MultiheadAttention`."""
+
         def attend(x: Tensor) -> Tensor:
             return self.self_attn(
                 x, x, x, tgt_key_padding_mask, need_weights=False, attn_mask=tgt_mask, is_causal=tgt_is_causal

@@ -14,15 +14,15 @@ from torch import Tensor
 
 from algebranets import checks
 from algebranets.algebra import Algebra
-from algebranets.product import bilinear, blocks, choice, reference
+from algebranets.product import auto, bilinear, blocks, kernels, reference
+from algebranets.product.activation import ACTIVATIONS
 from algebranets.product.blocks.matrix import real_weight
 from algebranets.product.cells import Direction, step
 from algebranets.product.geometry import Geometry
-from algebranets.product.kernels import lowering as fused
-from algebranets.product.kernels.linear import ACTIVATIONS
 from algebranets.product.layout import (
     from_tuples,
     in_format_of,
+    nearest_multiple,
     num_tuples,
     tuple_axis,
     tuples,
@@ -37,7 +37,7 @@ Lowering = Literal["auto", "blocks", "bilinear", "kernels", "reference"]
 _LOWERINGS: dict[str, ModuleType] = {
     "blocks": blocks,
     "bilinear": bilinear,
-    "kernels": fused,
+    "kernels": kernels,
     "reference": reference,
 }
 
@@ -50,6 +50,7 @@ __all__ = [
     "from_tuples",
     "in_format_of",
     "linear",
+    "nearest_multiple",
     "num_tuples",
     "real_weight",
     "recurrent",
@@ -73,9 +74,22 @@ def linear(
     stacks: int = 1,
     activation: str | None = None,
 ) -> Float[Tensor, "*batch out"]:
-    """``y_o = sum_i w_oi . x_i + b_o``, and an ``activation`` of it: relu, silu, gelu, sigmoid or tanh.
+    """A linear layer over an algebra: ``y_o = activation(sum_i w_oi . x_i + b_o)``.
 
-    ``weight`` and ``bias`` may hold several layers one behind the other (``stacks``); so does the output then.
+    Args:
+        x: Planar features; the last axis holds whole tuples.
+        weight: The weight as `weight_shape` says, ``stacks`` of them one after the other.
+        bias: One number for each output feature, or None.
+        algebra: The algebra whose product is taken.
+        lowering: How the product is computed; "auto" chooses by device, shape and dtype (see `product.auto`).
+        stacks: How many layers ``weight`` and ``bias`` hold. The output holds as many, one after the other.
+        activation: None, "relu", "silu", "gelu", "sigmoid" or "tanh".
+
+    >>> import torch
+    >>> from algebranets.algebra import C
+    >>> i = torch.tensor([[0.0], [1.0]])  # one weight, the imaginary unit
+    >>> linear(torch.tensor([[3.0, 4.0]]), i, algebra=C)  # i (3 + 4i) = -4 + 3i
+    tensor([[-4.,  3.]])
     """
     num_out, num_in = num_tuples(weight, algebra, stacks)
     _check_bias(bias, stacks * num_out * algebra.dim)
@@ -85,9 +99,11 @@ def linear(
             f"({num_in} {algebra.name} tuples); got shape {tuple(x.shape)}."
         )
     checks.one_of("activation", activation, ACTIVATIONS)
-    way = _named(lowering) or choice.for_linear(x, weight, algebra, num_in, stacks * num_out)
-    if way is fused:
-        return fused.linear(x, weight, bias, algebra, stacks, activation)
+    if lowering == "auto":
+        lowering = auto.linear(x, weight, algebra, num_in, stacks * num_out)
+    way = _named(lowering)
+    if way is kernels:
+        return kernels.linear(x, weight, bias, algebra, stacks, activation)
     return ACTIVATIONS[activation](way.linear(x, weight, bias, algebra, stacks))
 
 
@@ -100,7 +116,16 @@ def conv(
     algebra: Algebra,
     lowering: Lowering = "auto",
 ) -> Tensor:
-    """Convolution, transposed or not, in one to three spatial axes, batched or not."""
+    """A convolution over an algebra, transposed or not, in one to three spatial axes.
+
+    Args:
+        x: Images, (batch, features, ...) or without a batch axis; the features are planar.
+        weight: The weight as `weight_shape` says, with the taps in its last axes.
+        bias: One number for each output feature, or None.
+        geometry: Stride, padding, dilation and groups; groups count tuples.
+        algebra: The algebra whose product is taken.
+        lowering: How the product is computed; "auto" chooses by device, shape and dtype (see `product.auto`).
+    """
     if x.dim() == geometry.num_axes + 1:
         return conv(x[None], weight, bias, geometry=geometry, algebra=algebra, lowering=lowering)[0]
     first, second = num_tuples(weight, algebra)
@@ -111,8 +136,9 @@ def conv(
             f"the input must be (batch, {num_in * algebra.dim} channels, {geometry.num_axes} spatial axes) or the same "
             f"without a batch: {num_in} {algebra.name} tuples; got shape {tuple(x.shape)}."
         )
-    way = _named(lowering) or choice.for_conv(x, weight, algebra, geometry)
-    return way.conv(x, weight, bias, algebra, geometry)
+    if lowering == "auto":
+        lowering = auto.conv(x, weight, algebra, geometry)
+    return _named(lowering).conv(x, weight, bias, algebra, geometry)
 
 
 def recurrent(
@@ -127,11 +153,20 @@ def recurrent(
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
     """One recurrent layer over a sequence, in one or both directions: the output and the last states.
 
-    ``x`` is (time, batch, features), or packed, (steps, features), with torch's ``batch_sizes``. The output holds, in
-    each component, the tuples of the one direction and then those of the other.
+    In each component, the output holds the tuples of the one direction and then those of the other.
+
+    Args:
+        mode: "RNN_TANH", "RNN_RELU", "GRU" or "LSTM".
+        x: (time, batch, features), or packed, (steps, features), with ``batch_sizes``; the features are planar.
+        state: The first states, (direction, batch, features) each; the LSTM has two.
+        directions: The parameters of each direction.
+        algebra: The algebra whose product is taken.
+        lowering: How the product is computed; "auto" chooses by device, shape and dtype (see `product.auto`).
+        batch_sizes: torch's batch sizes of a packed sequence.
     """
-    way = _named(lowering) or choice.for_recurrent(mode, x, directions, algebra, batch_sizes)
-    return way.recurrent(mode, x, state, directions, algebra, batch_sizes)
+    if lowering == "auto":
+        lowering = auto.recurrent(mode, x, directions, algebra, batch_sizes)
+    return _named(lowering).recurrent(mode, x, state, directions, algebra, batch_sizes)
 
 
 def check_lowering(lowering: str) -> None:
@@ -144,9 +179,6 @@ def _check_bias(bias: Tensor | None, size: int) -> None:
         raise ValueError(f"the bias must hold {size} numbers, one per output component; got shape {tuple(bias.shape)}.")
 
 
-def _named(lowering: Lowering) -> ModuleType | None:
-    """The lowering of this name; None leaves it to `product.choice`."""
-    if lowering == "auto":
-        return None
+def _named(lowering: str) -> ModuleType:
     check_lowering(lowering)
     return _LOWERINGS[lowering]

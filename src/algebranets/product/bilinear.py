@@ -17,12 +17,12 @@ from jaxtyping import Float
 from torch import Tensor
 
 from algebranets.algebra import Algebra
+from algebranets.ops import device
+from algebranets.ops.combine import Matrix, combine
+from algebranets.ops.device import is_channels_last, precision
 from algebranets.product import blocks
 from algebranets.product.blocks import recurrent
-from algebranets.product.combine import Matrix, combine, precision
 from algebranets.product.geometry import Geometry
-from algebranets.product.kernels import usable
-from algebranets.product.layout import channels_last
 
 __all__ = ["conv", "linear", "recurrent"]
 
@@ -39,7 +39,7 @@ def linear(
     weights = _combine_weight(weight, algebra, stacks)
     num_out = weights.shape[1] // stacks
     inputs = inputs.reshape(rank, num_rows, num_in)
-    products = _Products.apply(inputs, weights) if usable(x) else inputs @ weights.mT
+    products = _Products.apply(inputs, weights) if device.is_usable(x) else inputs @ weights.mT
     fits = bias is not None and stacks == 1
     y = _combine_outputs(products.reshape(1, rank, num_rows * stacks, 1, num_out), algebra, bias if fits else None)
     y = y.reshape(*x.shape[:-1], stacks * algebra.dim * num_out)
@@ -95,7 +95,7 @@ def _combine_outputs(grid: Tensor, algebra: Algebra, bias: Tensor | None = None)
 def _combine_weight(
     weight: Tensor, algebra: Algebra, stacks: int = 1, transposed: bool = False
 ) -> Float[Tensor, "rank first second"]:
-    """The R combinations of a stored weight; stacks lie behind each other in ``first``, kernels in ``second``."""
+    """The R combinations of a stored weight; stacks follow each other in ``first``, kernels in ``second``."""
     coefficients = algebra.bilinear.weights
     first, second, *kernel = weight.shape
     if algebra.folded:
@@ -116,7 +116,7 @@ def _in_order(rows: Matrix, order: tuple[int, ...]) -> Matrix:
 def _as_grid(x: Tensor, dim: int) -> Tensor:
     """Images as a grid of ``dim`` components: rows are places where channels are innermost, images elsewhere."""
     batch, channels, *size = x.shape
-    if channels_last(x):
+    if is_channels_last(x):
         return x.movedim(1, -1).reshape(1, 1, batch * prod(size), dim, channels // dim)
     return x.reshape(1, 1, batch, dim, channels // dim * prod(size))
 
@@ -125,6 +125,6 @@ def _as_images(grid: Tensor, like: Tensor) -> Tensor:
     """A grid as images of ``like``'s size and memory format, with as many channels as it has."""
     batch, _, *size = like.shape
     columns = grid.shape[3] * grid.shape[4]
-    if channels_last(like):
+    if is_channels_last(like):
         return grid.reshape(batch, *size, columns).movedim(-1, 1)
     return grid.reshape(batch, columns // prod(size), *size)

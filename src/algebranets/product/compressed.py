@@ -15,10 +15,8 @@ import torch
 from torch import Tensor
 
 from algebranets.algebra import Algebra
+from algebranets.ops.sparse_linear.maps import SPAN
 from algebranets.product.layout import weight_from_tuples, weight_tuples
-
-#: Inputs that one number of ``maps`` is of, a bit each in its lower half.
-SPAN = 32
 
 
 @dataclass(frozen=True)

@@ -8,12 +8,12 @@ A weight with ``first`` x ``second`` tuples has as many axes as torch's and is s
 - planar, ``(A * first, second, *kernel)``, component by component in table order, for every other algebra.
 
 ``first`` and ``second`` are torch's axes: (out, in), and (in, out) in a transposed convolution. ``stacks`` weights
-may lie one behind the other along the first axis, as in torch's ``weight_ih`` (gates) and ``in_proj_weight`` (q, k, v).
+may lie one after the other along the first axis, as in torch's ``weight_ih`` (gates) and ``in_proj_weight`` (q, k, v).
 """
 
 from __future__ import annotations
 
-from math import prod
+from math import floor
 
 import torch
 from jaxtyping import Shaped
@@ -21,16 +21,22 @@ from torch import Tensor
 
 from algebranets import checks
 from algebranets.algebra import Algebra
+from algebranets.ops.device import is_channels_last
 
 
 def tuples(x: Tensor, algebra: Algebra, dim: int = -1) -> Tensor:
-    """``x`` with axis ``dim`` made two: (component in the order of the algebra's table, channel).
+    """A tensor with one axis split into two: (component in the order of the algebra's table, tuple).
+
+    It is a view where `Algebra.order` is the order of the table (R, C, H, ...), else a copy. It is differentiable.
+
+    Args:
+        x: Activations, whose channel axis holds tuples component by component in `Algebra.order`.
+        algebra: The algebra.
+        dim: The channel axis, -1 by default. Its size must be a multiple of the algebra's dim.
 
     >>> from algebranets import H
     >>> tuples(torch.zeros(7, 12), H).shape
     torch.Size([7, 4, 3])
-
-    A view where `Algebra.order` is the table's order (R, C, H, ...), else a rearranged copy; differentiable.
     """
     dim = tuple_axis(x, algebra, dim)
     split = x.unflatten(dim, (algebra.dim, -1))
@@ -38,7 +44,12 @@ def tuples(x: Tensor, algebra: Algebra, dim: int = -1) -> Tensor:
 
 
 def from_tuples(t: Tensor, algebra: Algebra, dim: int = -2) -> Tensor:
-    """The inverse of `tuples`; ``dim`` is the component axis, the channel axis follows it.
+    """A tensor with its component axis and the axis after it joined to a channel axis: the inverse of `tuples`.
+
+    Args:
+        t: Tuples, with components in the order of the algebra's table.
+        algebra: The algebra.
+        dim: The component axis, -2 by default. The axis after it counts tuples.
 
     >>> from algebranets import M2R
     >>> x = torch.randn(7, 12)
@@ -48,7 +59,7 @@ def from_tuples(t: Tensor, algebra: Algebra, dim: int = -2) -> Tensor:
     dim = _axis(t, dim)
     if t.shape[dim] != algebra.dim or dim + 1 == t.dim():
         raise ValueError(
-            f"axis {dim} must hold the {algebra.dim} components of {algebra.name}, with the channels behind it; "
+            f"axis {dim} must hold the {algebra.dim} components of {algebra.name}, with the channels after it; "
             f"got shape {tuple(t.shape)}."
         )
     return _reorder(t, dim, list(algebra.order)).flatten(dim, dim + 1)
@@ -68,14 +79,25 @@ def whole_tuples(features: int, algebra: Algebra, what: str) -> int:
     return features // algebra.dim
 
 
-def channels_last(x: Tensor) -> bool:
-    """Whether an image's channels are innermost in memory."""
-    return x.dim() > 3 and x.shape[1] > 1 and x.stride(1) == 1 and prod(x.shape[2:]) > 1
+def nearest_multiple(size: float, unit: int) -> int:
+    """The multiple of ``unit`` that is nearest to ``size``: halves go up, and one unit is the least.
+
+    This is the one rule by which widths become whole tuples (``unit=algebra.dim``) or whole heads of them.
+
+    Args:
+        size: The wanted size, a positive number, such as a width times a number of channels.
+        unit: What the result must be a multiple of.
+
+    >>> nearest_multiple(1000, 9), nearest_multiple(10, 4), nearest_multiple(1, 4)
+    (999, 12, 4)
+    """
+    # An infinite size has no floor; layers refuse what torch cannot address.
+    return max(1, floor(min(size / unit + 0.5, checks.MOST_NUMBERS))) * unit
 
 
 def in_format_of(x: Tensor, y: Tensor) -> Tensor:
     """``y`` in the memory format of the image ``x`` it was made from: channels_last comes out as it went in."""
-    if not channels_last(x) or y.dim() != x.dim():
+    if not is_channels_last(x) or y.dim() != x.dim():
         return y
     return y.contiguous(memory_format=torch.channels_last if x.dim() == 4 else torch.channels_last_3d)
 
@@ -105,7 +127,7 @@ def num_tuples(weight: Tensor, algebra: Algebra, stacks: int = 1) -> tuple[int, 
 def weight_tuples(
     weight: Tensor, algebra: Algebra, transposed: bool = False, stacks: int = 1
 ) -> Shaped[Tensor, "comp first second *kernel"]:
-    """A stored weight as (component in table order, first, second, ...); stacks lie behind each other in ``first``."""
+    """A stored weight as (component in table order, first, second, ...); stacks follow each other in ``first``."""
     if not algebra.folded:
         return weight.unflatten(0, (stacks, algebra.dim, -1)).transpose(0, 1).flatten(1, 2)
     size = algebra.blocks[0].size

@@ -1,4 +1,4 @@
-"""The definition: products summed over the table, no branches, no speed. Every other lowering is tested against it."""
+"""The definition of the product, a sum over the table, against which every other lowering is tested."""
 
 from __future__ import annotations
 

@@ -12,16 +12,12 @@ from jaxtyping import Float
 from torch import Tensor
 
 from algebranets.algebra import Algebra, Block
-from algebranets.product import blocks, kernels
+from algebranets.ops.combine import Matrix, combine
+from algebranets.ops.sparse_linear import sparse_linear
+from algebranets.product import auto, blocks
+from algebranets.product.activation import ACTIVATIONS
 from algebranets.product.blocks.matrix import join, split
-from algebranets.product.combine import Matrix, combine
 from algebranets.product.compressed import TupleSparse, expand
-from algebranets.product.kernels import sparse as fused
-from algebranets.product.kernels.linear import ACTIVATIONS
-
-#: Rows times copies of the algebra's block from which `_through_blocks` is faster than `_through_numbers`: in trials
-#: with 1 to 128 rows over C, H and M2(R) on two x86 cores they are level between 8 and 64 rows.
-MANY_COLUMNS = 32
 
 
 def linear(
@@ -33,35 +29,18 @@ def linear(
             f"the input's last axis must hold {w.num_in * w.algebra.dim} features "
             f"({w.num_in} {w.algebra.name} tuples); got shape {tuple(x.shape)}."
         )
-    if fused.applies(x, w):
-        return fused.linear(x, w, bias, activation)
-    if not _has_formats(x, w.values):
+    way = auto.sparse(x, w)
+    if way in ("pick", "fill"):
+        weight = (w.starts, w.indices, w.values, w.maps)
+        return sparse_linear(x, weight, bias, w.algebra, w.longest, way == "pick", activation)
+    if way == "dense":
         return ACTIVATIONS[activation](blocks.linear(x, expand(w), bias, w.algebra))
     rows = x.reshape(prod(x.shape[:-1]), x.shape[-1])
-    many = len(rows) * max(block.num_copies for block in w.algebra.blocks) >= MANY_COLUMNS
-    y = (_through_blocks if many else _through_numbers)(rows, w).reshape(*x.shape[:-1], -1)
+    y = (_through_blocks if way == "blocks" else _through_numbers)(rows, w).reshape(*x.shape[:-1], -1)
     return ACTIVATIONS[activation](y if bias is None else y + bias)
 
 
 # torch's formats, on a CPU. Nothing is kept between calls: what is kept of values can be older than they are. ---------
-
-
-def _has_formats(x: Tensor, values: Tensor) -> bool:
-    """Whether torch multiplies by sparse matrices fast where ``x`` is: MKL does, without gradients.
-
-    Without MKL torch has no product by blocks at all, and the one by numbers is no faster than a dense weight.
-    """
-    return (
-        not torch.compiler.is_compiling()
-        and x.device.type == "cpu"
-        and torch.backends.mkl.is_available()
-        and x.dtype == values.dtype
-        and x.dtype in (torch.float32, torch.float64)
-        and not torch.is_autocast_enabled("cpu")
-        and not (torch.is_grad_enabled() and (x.requires_grad or values.requires_grad))
-        and not kernels.is_transformed()
-        and x.numel() > 0
-    )
 
 
 def _through_numbers(rows: Float[Tensor, "row inp"], w: TupleSparse) -> Float[Tensor, "row out"]:

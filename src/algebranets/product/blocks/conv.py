@@ -9,21 +9,19 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from algebranets.algebra import Algebra, Block
+from algebranets.ops.device import is_channels_last, precision
+from algebranets.product import auto
 from algebranets.product.blocks.linear import linear
 from algebranets.product.blocks.matrix import bias_fits, join, matrix, multiply, spans_worth_skipping, split
-from algebranets.product.combine import precision
 from algebranets.product.geometry import Geometry
-from algebranets.product.layout import channels_last, weight_from_tuples, weight_tuples
-
-#: With fewer channels than this in all copies of a block, a GPU convolves them at once, structural zeros and all, 1 x 1
-#: or not. The CIFAR-10 network over M2(R) trains fastest with it on an H200; twice as wide, zeros cost more.
-NARROW = 128
+from algebranets.product.layout import weight_from_tuples, weight_tuples
 
 
 def conv(x: Tensor, weight: Tensor, bias: Tensor | None, algebra: Algebra, geometry: Geometry) -> Tensor:
     """Any of torch's convolutions over ``algebra``; ``x`` has a batch axis."""
     pointwise = geometry.pointwise and prod(weight.shape[-geometry.num_axes :]) == 1
-    if pointwise and channels_last(x) and not _narrow(x, max(x.shape[1], algebra.dim * weight.numel() // x.shape[1])):
+    widest = max(x.shape[1], algebra.dim * weight.numel() // x.shape[1])
+    if pointwise and is_channels_last(x) and not auto.convolves_copies_at_once(x, widest):
         return _pointwise(x, weight, bias, algebra, geometry)
     parts = []
     for block, part in zip(algebra.blocks, split(x, algebra, dim=1), strict=True):
@@ -34,7 +32,8 @@ def conv(x: Tensor, weight: Tensor, bias: Tensor | None, algebra: Algebra, geome
 
 
 def _conv_block(x: Tensor, weight: Tensor, bias: Tensor | None, block: Block, geometry: Geometry) -> Tensor:
-    if block.num_copies > 1 and geometry.groups == 1 and _narrow(x, block.num_copies * max(weight.shape[:2])):
+    widest = block.num_copies * max(weight.shape[:2])
+    if block.num_copies > 1 and geometry.groups == 1 and auto.convolves_copies_at_once(x, widest):
         return geometry.convolve(x, _diagonal(weight, block.num_copies), None)
     folded = _fold(x, block.num_copies)
     if geometry.groups > 1 and block.size > 1:
@@ -47,11 +46,6 @@ def _conv_block(x: Tensor, weight: Tensor, bias: Tensor | None, block: Block, ge
     plain = geometry.groups == 1 and not geometry.transposed
     spans = spans_worth_skipping(block, x, prod(weight.shape[1:])) if plain else None
     return _unfold(multiply(geometry.convolve, folded, weight, bias, spans, block.size), block.num_copies)
-
-
-def _narrow(x: Tensor, channels: int) -> bool:
-    """Whether zeros are cheaper than what folding an image with its channels innermost costs: copies, thin matrices."""
-    return x.is_cuda and channels_last(x) and channels < NARROW
 
 
 def _diagonal(weight: Tensor, num_copies: int) -> Tensor:
@@ -71,19 +65,19 @@ def _pointwise(x: Tensor, weight: Tensor, bias: Tensor | None, algebra: Algebra,
 
 def _fold(x: Tensor, num_copies: int) -> Tensor:
     """(batch, copy, channel, ...) to (batch and copy, channel, ...): a view of a contiguous image."""
-    if num_copies > 1 and channels_last(x):
+    if num_copies > 1 and is_channels_last(x):
         return x.movedim(1, -1).unflatten(-1, (num_copies, -1)).movedim(-2, 1).flatten(0, 1).movedim(-1, 1)
     return x.reshape(x.shape[0] * num_copies, x.shape[1] // num_copies, *x.shape[2:])
 
 
 def _unfold(y: Tensor, num_copies: int) -> Tensor:
-    if num_copies > 1 and channels_last(y):
+    if num_copies > 1 and is_channels_last(y):
         return y.movedim(1, -1).unflatten(0, (-1, num_copies)).movedim(1, -2).flatten(-2).movedim(-1, 1)
     return y.reshape(y.shape[0] // num_copies, y.shape[1] * num_copies, *y.shape[2:])
 
 
 def _exchange(x: Tensor, first: int, second: int) -> Tensor:
     """Channels in the order (first, second, ...) put into the order (second, first, ...), memory format kept."""
-    if channels_last(x):
+    if is_channels_last(x):
         return x.movedim(1, -1).unflatten(-1, (first, second, -1)).transpose(-3, -2).flatten(-3).movedim(-1, 1)
     return x.unflatten(1, (first, second, -1)).transpose(1, 2).flatten(1, 3)

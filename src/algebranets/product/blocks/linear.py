@@ -9,8 +9,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from algebranets.algebra import Algebra
+from algebranets.ops.combine import add_bias
+from algebranets.ops.device import precision
 from algebranets.product.blocks.matrix import bias_fits, join, matrix, multiply, spans_worth_skipping, split
-from algebranets.product.combine import add_bias, precision
 
 
 def linear(

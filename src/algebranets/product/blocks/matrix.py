@@ -9,12 +9,9 @@ import torch
 from torch import Tensor
 
 from algebranets.algebra import Algebra, Block
-from algebranets.product.combine import combine
+from algebranets.ops.combine import combine
+from algebranets.product import auto
 from algebranets.product.layout import weight_tuples
-
-#: From how many structural zeros per output on they are skipped, on the CPU. Skipping saves multiplies and costs a
-#: copy of the output and further launches; on an H200 it did not pay. `algebranets bench zeros` measures it.
-SKIP_ZEROS_FROM = 192
 
 
 def matrix(
@@ -60,7 +57,7 @@ def split(x: Tensor, algebra: Algebra, dim: int) -> tuple[Tensor, ...]:
 
 
 def join(parts: list[Tensor], dim: int) -> Tensor:
-    """The parts one behind the other; one alone is not copied."""
+    """The parts one after the other; one alone is not copied."""
     return parts[0] if len(parts) == 1 else torch.cat(parts, dim)
 
 
@@ -71,8 +68,7 @@ def bias_fits(algebra: Algebra) -> bool:
 
 def spans_worth_skipping(block: Block, x: Tensor, num_summands: int) -> tuple[tuple[slice, slice], ...] | None:
     """The parts of rho(w) to multiply ``x`` by, or None for the whole of it."""
-    pays = x.device.type == "cpu" and block.waste * num_summands >= SKIP_ZEROS_FROM
-    return block.spans if pays else None
+    return block.spans if auto.skips_zeros(x, block, num_summands) else None
 
 
 def multiply(

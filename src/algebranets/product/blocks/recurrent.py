@@ -7,12 +7,14 @@ update gate is held open, so that they keep their first value exactly.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from algebranets.algebra import Algebra, Block
-from algebranets.product.blocks.fused import run
+from algebranets.ops.torch_rnn import torch_rnn
 from algebranets.product.blocks.matrix import join, matrix, split
 from algebranets.product.cells import MODES, Direction
 
@@ -21,6 +23,14 @@ ALIGNMENT = 8
 
 #: A gate's input so large that its sigmoid is exactly 1 in every precision.
 OPEN = 64.0
+
+
+class _Over(NamedTuple):
+    """A block of an algebra, and the component at which it begins."""
+
+    algebra: Algebra
+    block: Block
+    offset: int
 
 
 def recurrent(
@@ -40,9 +50,8 @@ def recurrent(
     outputs, finals = [], []
     offset = 0
     for b, block in enumerate(algebra.blocks):
-        output, final = _block(
-            mode, xs[b], tuple(s[b] for s in states), directions, algebra, block, offset, batch_sizes
-        )
+        over = _Over(algebra, block, offset)
+        output, final = _block(mode, xs[b], tuple(s[b] for s in states), directions, over, batch_sizes)
         outputs.append(output)
         finals.append(final)
         offset += block.dim
@@ -54,13 +63,11 @@ def _block(
     x: Tensor,
     state: tuple[Tensor, ...],
     directions: list[Direction],
-    algebra: Algebra,
-    block: Block,
-    offset: int,
+    over: _Over,
     batch_sizes: Tensor | None,
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """The part of a recurrent layer that belongs to one block, whose components start at ``offset``."""
-    size, copies = block.size, block.num_copies
+    """The part of a recurrent layer that belongs to one block."""
+    size, copies = over.block.size, over.block.num_copies
     batch = state[0].shape[1]
     rows = x.reshape(*x.shape[:-2], x.shape[-2] * copies, x.shape[-1] // copies)
     folded = [s.reshape(s.shape[0], batch * copies, s.shape[2] // copies) for s in state]
@@ -74,10 +81,10 @@ def _block(
         folded = [torch.cat([s, _one_hot(s.shape[:-1], copies, held, s)], dim=-1) for s in folded]
     weights = []
     for direction in directions:
-        weights += _weights(mode, direction, algebra, block, offset, has_bias, hot, held)
+        weights += _weights(mode, direction, over, has_bias, hot, held)
     folded = [s.contiguous() for s in folded]  # cuDNN wants that
     sizes = None if batch_sizes is None else batch_sizes * copies
-    output, *final = run(mode, rows, folded, weights, has_bias and not hot, sizes)
+    output, *final = torch_rnn(mode, rows, folded, weights, has_bias and not hot, sizes)
     output = output.unflatten(-1, (len(directions), -1))
     width = output.shape[-1] - held
     output = output[..., :width].unflatten(-1, (size, -1)).transpose(-3, -2)
@@ -87,18 +94,9 @@ def _block(
     return output, tuple(s.reshape(len(directions), batch, copies * s.shape[-1]) for s in last)
 
 
-def _weights(
-    mode: str,
-    direction: Direction,
-    algebra: Algebra,
-    block: Block,
-    offset: int,
-    has_bias: bool,
-    hot: int,
-    held: int,
-) -> list[Tensor]:
+def _weights(mode: str, direction: Direction, over: _Over, has_bias: bool, hot: int, held: int) -> list[Tensor]:
     """torch's flat weights of one direction, with the copies' biases in the columns of the one-hot features."""
-    gates = MODES[mode].num_gates
+    gates, (algebra, block, offset) = MODES[mode].num_gates, over
     w_ih = matrix(direction.w_ih, algebra, block, stacks=gates)
     w_hh = matrix(direction.w_hh, algebra, block, stacks=gates)
     projection = [] if direction.w_hr is None else [matrix(direction.w_hr, algebra, block)]

@@ -1,0 +1,154 @@
+"""``combine``: linear combinations of components in one pass, which rho(w) and bilinear algorithms are made of.
+
+Numbers lie in a *grid*, (stack, p, row, q, column), whose component (p, q) is the p * Q + q-th. Everything here is one:
+activations (1, 1, rows, A, channels), stored weights (stacks, A, out, 1, in) or folded (stacks, k, out, k, in), rho(w)
+(stacks, k, out, k, in), the factors of R products (1, R, rows, 1, channels).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from algebranets.ops import device
+from algebranets.ops.device import sum_dtype
+
+#: One row for each component that comes out, one coefficient in it for each that goes in.
+Row = tuple[int | float, ...]
+Matrix = tuple[Row, ...]
+
+
+def combine(
+    x: Float[Tensor, "stack p row q column"],
+    matrix: Matrix,
+    across: int = 1,
+    bias: Float[Tensor, " feat"] | None = None,
+    dtype: torch.dtype | None = None,
+) -> Float[Tensor, "stack r row s column"]:
+    """The components ``sum_c matrix[k][c] x_c``, by a kernel on a GPU and by torch's operations elsewhere.
+
+    Args:
+        x: A grid.
+        matrix: One row of coefficients for each component of the result.
+        across: How many components of the result lie side by side in a row of its grid.
+        bias: Numbers that are added to each row of a grid of one p, or None.
+        dtype: The dtype of the result, by default that of ``x``.
+
+    >>> x = torch.tensor([3.0, 5.0]).reshape(1, 1, 1, 2, 1)
+    >>> combine(x, ((1, 1), (1, -1)), across=2).flatten()
+    tensor([ 8., -2.])
+    """
+    dtype = dtype or x.dtype
+    if not device.is_usable(x):
+        return _combine_in_torch(x, matrix, across, bias).to(dtype)
+    flat = [float(coefficient) for row in matrix for coefficient in row]
+    bias = None if bias is None else bias.contiguous()
+    return _Combine.apply(x.contiguous(), flat, len(matrix), across, dtype, bias)
+
+
+def add_bias(y: Float[Tensor, "*batch feat"], bias: Float[Tensor, " feat"]) -> Float[Tensor, "*batch feat"]:
+    """``y + bias``. A compiler fuses that with what follows; without one, torch's own is slow on a GPU."""
+    if torch.compiler.is_compiling() or not device.is_usable(y):
+        return y + bias.to(y.dtype)
+    return combine(y.reshape(1, 1, -1, 1, y.shape[-1]), ((1.0,),), bias=bias).reshape(y.shape)
+
+
+class _Combine(torch.autograd.Function):
+    """The operator with its gradients: combinations by the transposed matrix."""
+
+    @staticmethod
+    def forward(
+        x: Tensor, matrix: list[float], num_out: int, across: int, dtype: torch.dtype, bias: Tensor | None
+    ) -> Tensor:
+        return _combine(x, matrix, num_out, across, dtype, bias)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:  # noqa: ARG004, torch's name
+        x, ctx.matrix, ctx.num_out, _, _, bias = inputs
+        ctx.along, ctx.dtype, ctx.bias_dtype = x.shape[3], x.dtype, None if bias is None else bias.dtype
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
+        num_in = len(ctx.matrix) // ctx.num_out
+        transposed = [ctx.matrix[k * num_in + c] for c in range(num_in) for k in range(ctx.num_out)]
+        grad_x = grad_bias = None
+        if ctx.needs_input_grad[0]:
+            same = ctx.matrix == [1.0] and grad.dtype == ctx.dtype
+            grad_x = grad if same else _Combine.apply(grad.contiguous(), transposed, num_in, ctx.along, ctx.dtype, None)
+        if ctx.needs_input_grad[5]:
+            grad_bias = _SumRows.apply(grad.flatten(3).flatten(0, 2)).to(ctx.bias_dtype)
+        return grad_x, None, None, None, None, grad_bias
+
+
+class _SumRows(torch.autograd.Function):
+    """``x.sum(0)`` in at least float32: a bias's gradient, for which torch's own takes twice as long on a GPU."""
+
+    @staticmethod
+    def forward(x: Tensor) -> Tensor:
+        return _sum_rows(x.contiguous())
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:  # noqa: ARG004, torch's name
+        ctx.shape, ctx.dtype = inputs[0].shape, inputs[0].dtype
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        return grad.to(ctx.dtype).expand(ctx.shape)
+
+
+def _combine_in_torch(x: Tensor, matrix: Matrix, across: int, bias: Tensor | None) -> Tensor:
+    """The same in torch's operations, sums taken in at least float32; each component is scaled once a coefficient."""
+    if bias is not None or any(sum(map(bool, row)) > 1 for row in matrix):
+        x = x.to(sum_dtype(x))
+    components = [part for row in x.unbind(1) for part in row.unbind(2)]
+    scaled: dict[tuple[int | float, int], Tensor] = {}
+
+    def times(coefficient: int | float, c: int) -> Tensor:
+        if coefficient == 1:
+            return components[c]
+        if (coefficient, c) not in scaled:
+            scaled[coefficient, c] = coefficient * components[c]
+        return scaled[coefficient, c]
+
+    def combined(row: Row) -> Tensor:
+        terms = [times(coefficient, c) for c, coefficient in enumerate(row) if coefficient]
+        return sum(terms[1:], start=terms[0]) if terms else torch.zeros_like(components[0])
+
+    parts = [combined(row) for row in matrix]
+    rows = [torch.stack(parts[k : k + across], dim=2) for k in range(0, len(parts), across)]
+    y = torch.stack(rows, dim=1)
+    return y if bias is None else y + bias.to(y.dtype).unflatten(0, (across, -1))
+
+
+@torch.library.custom_op(
+    "algebranets::combine",
+    mutates_args=(),
+    schema="(Tensor x, float[] matrix, int num_out, int across, ScalarType dtype, Tensor? bias) -> Tensor",
+)
+def _combine(
+    x: Tensor, matrix: list[float], num_out: int, across: int, dtype: torch.dtype, bias: Tensor | None
+) -> Tensor:
+    from algebranets.ops.combine import launch  # needs triton
+
+    return launch.combine(x, tuple(matrix), num_out, across, dtype, bias)
+
+
+@_combine.register_fake
+def _(x: Tensor, _matrix: list[float], num_out: int, across: int, dtype: torch.dtype, _bias: Tensor | None) -> Tensor:
+    stacks, _, rows, _, columns = x.shape
+    return x.new_empty(stacks, num_out // across, rows, across, columns, dtype=dtype)
+
+
+@torch.library.custom_op("algebranets::sum_rows", mutates_args=(), schema="(Tensor x) -> Tensor")
+def _sum_rows(x: Tensor) -> Tensor:
+    from algebranets.ops.combine import launch  # needs triton
+
+    return launch.sum_rows(x)
+
+
+@_sum_rows.register_fake
+def _(x: Tensor) -> Tensor:
+    return x.new_empty(x.shape[1], dtype=sum_dtype(x))

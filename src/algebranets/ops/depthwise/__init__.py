@@ -1,0 +1,130 @@
+"""``depthwise`` and ``depthwise_sums``: convolutions by one weight tuple for each tap and tuple of the image.
+
+Both operators are bilinear, and the gradients of each are the two themselves: ``depthwise`` is the convolution, or its
+adjoint in the image; ``depthwise_sums`` is its adjoint in the weight. Weights are (tap row, tap column, component in
+table order, channel), in the dtype of sums. ``terms`` are four numbers for each term of the algebra (weight, input and
+output component, coefficient), where the components of images are counted as they lie in memory. ``slides`` are the
+stride, padding and dilation of the rows and then of the columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from algebranets.ops.device import is_channels_last, sum_dtype
+
+
+@torch.library.custom_op(
+    "algebranets::depthwise",
+    mutates_args=(),
+    schema="(Tensor x, Tensor w, int[] terms, SymInt[] size, int[] slides, bool adjoint=False) -> Tensor",
+)
+def depthwise(
+    x: Tensor, w: Tensor, terms: Sequence[int], size: Sequence[int], slides: Sequence[int], adjoint: bool = False
+) -> Tensor:
+    """The convolution of ``x`` by ``w``, or the gradient of its input, for a gradient ``x`` of its output.
+
+    Args:
+        x: Images, (batch, features, height, width).
+        w: The weight, (tap row, tap column, component, channel).
+        terms: The algebra's terms, as the module says.
+        size: Height and width of the result.
+        slides: Stride, padding and dilation of each axis, as the module says.
+        adjoint: Whether to compute the gradient of the convolution's input.
+    """
+    from algebranets.ops.depthwise import launch  # needs triton
+
+    y = _image_like(x, size)
+    table = launch.table_of(tuple(terms), w.shape[2], 0, *((2, 1) if adjoint else (1, 2)))
+    launch.depthwise(x, w, y, table, _axes(slides), adjoint)
+    return y
+
+
+@torch.library.custom_op(
+    "algebranets::depthwise_sums",
+    mutates_args=(),
+    schema="(Tensor dy, Tensor x, int[] terms, int[] kernel, int[] slides) -> Tensor",
+)
+def depthwise_sums(dy: Tensor, x: Tensor, terms: Sequence[int], kernel: Sequence[int], slides: Sequence[int]) -> Tensor:
+    """The gradient of the weight, of shape ``kernel``, for an input ``x`` and a gradient ``dy`` of the output."""
+    from algebranets.ops.depthwise import launch  # needs triton
+
+    dw = _weight_for(x, kernel)
+    table = launch.table_of(tuple(terms), kernel[2], 2, 1, 0)
+    launch.depthwise_sums(dy, x, dw, table, _axes(slides))
+    return dw
+
+
+def _axes(slides: Sequence[int]) -> list[tuple[int, ...]]:
+    return [tuple(slides[:3]), tuple(slides[3:])]
+
+
+def _image_like(x: Tensor, size: Sequence[int]) -> Tensor:
+    memory_format = torch.channels_last if is_channels_last(x) else torch.contiguous_format
+    return torch.empty((*x.shape[:2], *size), dtype=x.dtype, device=x.device, memory_format=memory_format)
+
+
+def _weight_for(x: Tensor, kernel: Sequence[int]) -> Tensor:
+    return x.new_empty(list(kernel), dtype=sum_dtype(x))
+
+
+@depthwise.register_fake
+def _(x: Tensor, _w: Tensor, _terms: Sequence[int], size: Sequence[int], *_rest: Any) -> Tensor:
+    return _image_like(x, size)
+
+
+@depthwise_sums.register_fake
+def _(_dy: Tensor, x: Tensor, _terms: Sequence[int], kernel: Sequence[int], _slides: Sequence[int]) -> Tensor:
+    return _weight_for(x, kernel)
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:  # noqa: ARG001, passed by name
+    ctx.save_for_backward(*inputs[:2])
+    ctx.options = inputs[2:]
+
+
+def _depthwise_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    (x, w), (terms, _, slides, adjoint) = ctx.saved_tensors, ctx.options
+    dx = dw = None
+    if ctx.needs_input_grad[0]:
+        dx = depthwise(grad, w, terms, x.shape[2:], slides, not adjoint)
+    if ctx.needs_input_grad[1]:
+        dw = depthwise_sums(*((x, grad) if adjoint else (grad, x)), terms, w.shape, slides)
+    return dx, dw, None, None, None, None
+
+
+def _depthwise_sums_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    (dy, x), (terms, _, slides) = ctx.saved_tensors, ctx.options
+    ddy = dx = None
+    if ctx.needs_input_grad[0]:
+        ddy = depthwise(x, grad, terms, dy.shape[2:], slides, False)
+    if ctx.needs_input_grad[1]:
+        dx = depthwise(dy, grad, terms, x.shape[2:], slides, True)
+    return ddy, dx, None, None, None
+
+
+depthwise.register_autograd(_depthwise_backward, setup_context=_save)
+depthwise_sums.register_autograd(_depthwise_sums_backward, setup_context=_save)
+
+
+def flops(
+    x: tuple[int, ...], w: tuple[int, ...], terms: list[int], size: list[int], _slides: Any, adjoint: bool = False,
+    *_: Any, **__: Any,
+) -> int:  # fmt: skip
+    """Two for each multiply, at every tap and place of the convolution's output; like torch, padding is counted in."""
+    return _flops_of_taps(x[0], x[2:] if adjoint else size, w, terms)
+
+
+def flops_sums(dy: tuple[int, ...], _x: Any, terms: list[int], kernel: list[int], *_: Any, **__: Any) -> int:
+    """As many as the convolution takes."""
+    return _flops_of_taps(dy[0], dy[2:], kernel, terms)
+
+
+def _flops_of_taps(batch: int, places: Sequence[int], weight: Sequence[int], terms: list[int]) -> int:
+    height, width, _, num_tuples = weight
+    return 2 * batch * prod(places) * height * width * num_tuples * (len(terms) // 4)

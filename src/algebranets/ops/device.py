@@ -1,0 +1,95 @@
+"""What every operator asks of the device: whether kernels can run there, in which precision, by how many programs."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from math import prod
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+from torch.utils.weak import WeakIdKeyDictionary
+
+#: Programs that fill a GPU: nearly two on each of an H200's 132 multiprocessors. Kernels that want more or fewer take a
+#: multiple of it.
+PROGRAMS = 256
+
+_HAS_TRITON = find_spec("triton") is not None
+
+#: The version at which each parameter was last read by a kernel.
+_VERSIONS: WeakIdKeyDictionary = WeakIdKeyDictionary()
+
+
+def is_usable(x: Tensor) -> bool:
+    """Whether a Triton kernel can run where ``x`` is, and may: torch.func follows torch's own operators only."""
+    return _has_device(x) and not is_transformed()
+
+
+def _has_device(x: Tensor) -> bool:
+    return x.is_cuda and _HAS_TRITON
+
+
+def is_transformed() -> bool:
+    """Whether torch.func or forward-mode differentiation is at work."""
+    if torch.compiler.is_compiling():  # which knows its own operators
+        return False
+    return torch._C._functorch.peek_interpreter_stack() is not None or forward_ad._current_level >= 0
+
+
+def records_gradients(*tensors: Tensor | None) -> bool:
+    """Whether autograd records what is computed from any of ``tensors``."""
+    return torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
+
+
+def precision(x: Tensor) -> torch.dtype:
+    """The dtype in which torch multiplies ``x``: autocast's, or its own."""
+    if x.is_meta or x.dtype == torch.float64:  # the meta device knows no autocast
+        return x.dtype
+    if torch.is_autocast_enabled(x.device.type):
+        return torch.get_autocast_dtype(x.device.type)
+    return x.dtype
+
+
+def cast_for_autocast(x: Tensor, *others: Tensor | None) -> list[Any]:
+    """``x`` and the others; under autocast, which does not know our operators, in its precision."""
+    if x.is_meta or not torch.is_autocast_enabled(x.device.type):
+        return [x, *others]
+    dtype = precision(x)
+    return [None if t is None else t.to(dtype) for t in (x, *others)]
+
+
+def sum_dtype(x: Tensor) -> torch.dtype:
+    """The dtype in which sums of ``x`` are taken: at least float32."""
+    return torch.promote_types(x.dtype, torch.float32)
+
+
+def is_channels_last(x: Tensor) -> bool:
+    """Whether the channels of the image ``x`` are innermost in memory."""
+    return x.dim() > 3 and x.shape[1] > 1 and x.stride(1) == 1 and prod(x.shape[2:]) > 1
+
+
+def is_frozen(weight: Tensor) -> bool:
+    """Whether a kernel may read ``weight`` while the kernel before it still runs, because that one does not write it.
+
+    That holds for a parameter whose version has not changed since it was last read here. Any other tensor may have been
+    made just now, and a compiled graph does not ask again.
+    """
+    if torch.compiler.is_compiling() or torch.is_grad_enabled() or not isinstance(weight, torch.nn.Parameter):
+        return False
+    before, _VERSIONS[weight] = _VERSIONS.get(weight), weight._version
+    return bool(before == weight._version)
+
+
+def ceil_div(number: int, by: int) -> int:
+    """``number / by``, rounded up. (`triton.cdiv` takes ten microseconds a call outside of kernels.)"""
+    return -(-number // by)
+
+
+def next_power_of_2(number: int) -> int:
+    """The smallest power of two that is not less than ``number``.
+
+    >>> [next_power_of_2(n) for n in (1, 2, 3, 8, 9)]
+    [1, 2, 4, 8, 16]
+    """
+    return 1 << max(0, number - 1).bit_length()

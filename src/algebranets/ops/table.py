@@ -1,0 +1,34 @@
+"""An algebra as a list of integers, which an operator's schema can hold."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from algebranets.algebra import Algebra
+
+
+def encode_algebra(algebra: Algebra) -> list[int]:
+    """The dimension and then the four numbers of each term (weight, input and output component, coefficient).
+
+    >>> from algebranets import C
+    >>> encode_algebra(C)[:5], decode_algebra(encode_algebra(C)).terms == C.terms
+    ([2, 0, 0, 0, 1], True)
+    """
+    return [algebra.dim, *(number for term in algebra.terms for number in term)]
+
+
+def decode_algebra(code: list[int]) -> Algebra:
+    """The algebra that `encode_algebra` wrote, without its names."""
+    return _decoded(tuple(code))
+
+
+@cache
+def _decoded(code: tuple[int, ...]) -> Algebra:
+    dim, *numbers = code
+    terms = zip(*[iter(numbers)] * 4, strict=True)
+    return Algebra("decoded", tuple(f"e{i}" for i in range(dim)), tuple(terms))
+
+
+def num_terms(code: list[int]) -> int:
+    """How many terms the table of an encoded algebra has: real multiplies in a product of two tuples."""
+    return len(code) // 4

@@ -1,0 +1,169 @@
+"""The lowering "kernels": GPU kernels for what is bound by memory or launches, and blocks for everything else.
+
+Decoding kernels compute no gradients; where some are recorded, the product goes through blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor
+
+from algebranets.algebra import Algebra, Block
+from algebranets.ops import device
+from algebranets.ops.decode_linear import decode_linear
+from algebranets.ops.decode_step import decode_step
+from algebranets.ops.depthwise import depthwise
+from algebranets.ops.device import cast_for_autocast, precision, records_gradients, sum_dtype
+from algebranets.ops.gru_scan import gru_scan
+from algebranets.product import auto, blocks, cells
+from algebranets.product.activation import ACTIVATIONS
+from algebranets.product.blocks.matrix import join, matrix, split
+from algebranets.product.cells import MODES, Direction
+from algebranets.product.geometry import Geometry
+from algebranets.product.layout import from_tuples, tuples, weight_tuples
+
+
+def linear(
+    x: Float[Tensor, "*batch inp"],
+    weight: Tensor,
+    bias: Tensor | None,
+    algebra: Algebra,
+    stacks: int = 1,
+    activation: str | None = None,
+) -> Float[Tensor, "*batch out"]:
+    """``activation(w . x + b)``, compact weights read once: made for few rows."""
+    _check(x)
+    if records_gradients(x, weight, bias):
+        return ACTIVATIONS[activation](blocks.linear(x, weight, bias, algebra, stacks))
+    return decode_linear(x, weight, bias, algebra, stacks, activation)
+
+
+def conv(x: Tensor, weight: Tensor, bias: Tensor | None, algebra: Algebra, geometry: Geometry) -> Tensor:
+    """Convolutions of which depthwise ones in two axes are kernels; those are fast for channels_last."""
+    _check(x)
+    way = _depthwise if auto.is_depthwise(x, weight, algebra, geometry) else blocks.conv
+    return way(x, weight, bias, algebra, geometry)
+
+
+def recurrent(
+    mode: str,
+    x: Float[Tensor, "*time_batch inp"],
+    state: tuple[Tensor, ...],
+    directions: list[Direction],
+    algebra: Algebra,
+    batch_sizes: Tensor | None = None,
+) -> tuple[Tensor, tuple[Tensor, ...]]:
+    """Recurrent layers of which single steps, and long sequences of a GRU in half precision, are kernels."""
+    _check(x)
+    weights = [weight for direction in directions for weight in direction]
+    if auto.is_single_step(x, directions, batch_sizes) and not records_gradients(x, *state, *weights):
+        return _step(mode, x, state, directions[0], algebra)
+    if auto.is_gru_scan(mode, x, directions, algebra, batch_sizes):
+        return _scan(x, state[0], directions, algebra)
+    return blocks.recurrent(mode, x, state, directions, algebra, batch_sizes)
+
+
+def _check(x: Tensor) -> None:
+    if not device.is_usable(x):
+        raise ValueError(
+            f"lowering 'kernels' needs triton and a CUDA device; got a tensor on {x.device}. "
+            "Leave the choice to lowering='auto'."
+        )
+
+
+# Depthwise convolutions -----------------------------------------------------------------------------------------------
+
+
+def _depthwise(x: Tensor, weight: Tensor, bias: Tensor | None, algebra: Algebra, geometry: Geometry) -> Tensor:
+    x, weight = cast_for_autocast(x, weight)
+    w = weight_tuples(weight, algebra)[:, :, 0].permute(2, 3, 0, 1)
+    w = w.to(sum_dtype(w)).contiguous()
+    place = [algebra.order.index(k) for k in range(algebra.dim)]
+    terms = [n for i, j, k, c in algebra.terms for n in (i, place[j], place[k], c)]
+    size, padding = _output(x.shape[2:], w.shape[:2], geometry)
+    slides = [n for axis in zip(geometry.stride, padding, geometry.dilation, strict=True) for n in axis]
+    y: Tensor = depthwise(x, w, terms, size, slides)
+    return y if bias is None else y + bias.to(y.dtype)[:, None, None]
+
+
+def _output(size: Sequence[int], kernel: Sequence[int], geometry: Geometry) -> tuple[list[int], list[int]]:
+    """The size of the output, and the padding before each axis (torch's "same" pads more after it)."""
+    reach = [d * (k - 1) for d, k in zip(geometry.dilation, kernel, strict=True)]
+    if isinstance(geometry.padding, str):
+        before = [r // 2 if geometry.padding == "same" else 0 for r in reach]
+        both = reach if geometry.padding == "same" else [0, 0]
+    else:
+        before, both = list(geometry.padding), [2 * p for p in geometry.padding]
+    room = [n + b - r - 1 for n, b, r in zip(size, both, reach, strict=True)]
+    if min(room) < 0:
+        raise ValueError(
+            f"the kernel must fit into the padded image: it spans {[r + 1 for r in reach]} places, dilation included, "
+            f"and the image has {[n + b for n, b in zip(size, both, strict=True)]}; pad more or dilate less."
+        )
+    return [r // s + 1 for r, s in zip(room, geometry.stride, strict=True)], before
+
+
+# Recurrent layers -----------------------------------------------------------------------------------------------------
+
+
+def _step(
+    mode: str, x: Tensor, state: tuple[Tensor, ...], direction: Direction, algebra: Algebra
+) -> tuple[Tensor, tuple[Tensor, ...]]:
+    """One step: ``x`` is (1, batch, features), and so are states."""
+    w_ih, w_hh, b_ih, b_hh, _ = direction
+    before = [s[0] for s in state]
+    if auto.steps_at_once(x[0]):
+        new = decode_step(mode, x[0], before, (w_ih, w_hh), (b_ih, b_hh), algebra)
+    else:
+        gates = MODES[mode].num_gates
+        gates_x = decode_linear(x[0], w_ih, b_ih, algebra, gates)
+        gates_h = decode_linear(before[0], w_hh, b_hh, algebra, gates)
+        new = list(cells.step(mode, gates_x, gates_h, tuple(cast_for_autocast(*before))))
+    return new[0][None], tuple(s[None] for s in new)
+
+
+def _scan(x: Tensor, state: Tensor, directions: list[Direction], algebra: Algebra) -> tuple[Tensor, tuple[Tensor, ...]]:
+    """A GRU over a sequence: ``x`` is (time, batch, features), ``state`` (direction, batch, features)."""
+    outputs, finals = [], []
+    for d, direction in enumerate(directions):
+        parts = split(x, algebra, dim=-1), split(state[d], algebra, dim=-1)
+        biases = _scan_biases(direction, state, algebra)
+        found = [
+            _scan_block(part, first, direction[:2], bias, (algebra, block), reverse=d == 1)
+            for part, first, bias, block in zip(*parts, biases, algebra.blocks, strict=True)
+        ]
+        outputs.append(join([output for output, _ in found], dim=-1))
+        finals.append(join([final for _, final in found], dim=-1))
+    if len(directions) == 1:
+        return outputs[0], (finals[0][None],)
+    both = from_tuples(torch.cat([tuples(output, algebra) for output in outputs], dim=-1), algebra)
+    return both, (torch.stack(finals),)
+
+
+def _scan_block(
+    x: Tensor,
+    state: Tensor,
+    weights: tuple[Tensor, Tensor],
+    bias: Tensor,
+    over: tuple[Algebra, Block],
+    reverse: bool,
+) -> tuple[Tensor, Tensor]:
+    """The part of one direction that belongs to one block of the algebra: one row for each of its copies."""
+    (algebra, block), dtype = over, precision(x)
+    w_ih, w_hh = (matrix(w, algebra, block, stacks=3, dtype=dtype).to(dtype) for w in weights)
+    rows = x.to(dtype).reshape(x.shape[0], x.shape[1] * block.num_copies, x.shape[2] // block.num_copies)
+    output, final = gru_scan(F.linear(rows, w_ih), state.to(dtype).reshape(rows.shape[1], -1), w_hh, bias, reverse)
+    return output.reshape(*x.shape[:2], -1), final.reshape(x.shape[1], -1)
+
+
+def _scan_biases(direction: Direction, state: Tensor, algebra: Algebra) -> list[Tensor]:
+    """For each block (4, copy, component and tuple) in float32: r's, z's, and both of n's, which r stands between."""
+    zeros = state.new_zeros(3, state.shape[-1], dtype=torch.float32)
+    ih, hh = (zeros if bias is None else bias.float().unflatten(0, (3, -1)) for bias in direction[2:4])
+    four = torch.stack([ih[0] + hh[0], ih[1] + hh[1], ih[2], hh[2]])
+    parts = zip(algebra.blocks, split(four, algebra, dim=-1), strict=True)
+    return [part.unflatten(1, (block.num_copies, -1)) for block, part in parts]
