@@ -1,4 +1,4 @@
-"""A real GRU and its M2(R) twin of the same width learn Python's own documentation, and write some of their own.
+"""Train a real GRU and one over M2(R) on Python's documentation, and generate text with both.
 
 python examples/char_lm.py --steps 300
 """
@@ -47,8 +47,8 @@ def write(model: nn.Module, prompt: str, num_characters: int) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", type=int, default=300)
-    parser.add_argument("--characters", type=int, default=200, help="to write afterwards")
+    parser.add_argument("--steps", type=int, default=300, help="steps of training for each model")
+    parser.add_argument("--characters", type=int, default=200, help="characters to generate afterwards")
     arguments = parser.parse_args()
     text = load("python-prose").train
     for algebra in (an.R, an.M2R):

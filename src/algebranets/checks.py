@@ -1,19 +1,25 @@
-"""Checks of arguments.
+"""Checks of arguments and of settings.
 
 Each returns the value that it was given, or raises a `ValueError` that says what must hold and what was given.
 """
 
 from __future__ import annotations
 
+import inspect
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from difflib import get_close_matches
+from functools import cache
 from numbers import Real
 from operator import index
-from typing import Any
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin
 
 #: The largest number of float64 values that torch can address.
 MOST_NUMBERS = 2**60 - 1
+#: Whole numbers of settings are smaller than this, because torch counts in 64 bits.
+LARGEST_WHOLE = 2**63
 
 
 def one_of(name: str, value: Any, choices: Iterable[Any]) -> Any:
@@ -36,8 +42,17 @@ def did_you_mean(value: Any, choices: Iterable[Any]) -> str:
     >>> did_you_mean("relu6", ["relu", "silu"])
     " Did you mean 'relu'?"
     """
-    near = get_close_matches(str(value), [str(choice) for choice in choices], n=1)
-    return f" Did you mean {near[0]!r}?" if near else ""
+    near = closest(value, choices)
+    return f" Did you mean {near!r}?" if near else ""
+
+
+def closest(value: Any, choices: Iterable[Any]) -> str:
+    """The one of ``choices`` that is spelled most like ``value``, or "" if none is close.
+
+    >>> closest("relu6", ["relu", "silu"])
+    'relu'
+    """
+    return next(iter(get_close_matches(str(value), [str(choice) for choice in choices], n=1)), "")
 
 
 def whole(name: str, value: Any, least: int | None = None) -> int:
@@ -82,6 +97,18 @@ def share(name: str, value: Any) -> float:
     return value
 
 
+def between(name: str, value: float, low: float, high: float) -> float:
+    """A number from ``low`` to ``high``; NaN is none.
+
+    >>> between("threads", 2000, 0, 1024)
+    Traceback (most recent call last):
+    ValueError: threads must lie between 0 and 1024; got 2000.
+    """
+    if not low <= value <= high:
+        raise ValueError(f"{name} must lie between {low} and {high}; got {value}.")
+    return value
+
+
 def size(name: str, shape: Sequence[int]) -> tuple[int, ...]:
     """The shape of a tensor that torch can address, whether or not there is memory for it."""
     if math.prod(shape) > MOST_NUMBERS:
@@ -90,6 +117,101 @@ def size(name: str, shape: Sequence[int]) -> tuple[int, ...]:
             "make the layer smaller."
         )
     return tuple(shape)
+
+
+# Settings, by their annotations ---------------------------------------------------------------------------------------
+
+#: How an error names the values of a type.
+_WORDS = {
+    int: "a whole number",
+    float: "a number",
+    str: "text",
+    bool: "True or False",
+    NoneType: "None",
+    tuple[float, ...]: "several numbers, as in (0.5, 0.9)",
+    tuple[str, ...]: "several words",
+}
+
+
+def typed(name: str, value: Any, annotation: Any) -> Any:
+    """A value of the type that ``annotation`` names; a whole number becomes a float and a list a tuple where it asks.
+
+    It knows the types that settings have: int, float, str, bool, None, tuples of one type, literals, unions, and
+    classes. A bool is no number.
+
+    >>> typed("optimizer.lr", 1, float)
+    1.0
+    >>> typed("optimizer.lr", "fast", float)
+    Traceback (most recent call last):
+    ValueError: optimizer.lr must be a number; got 'fast'.
+    """
+    kind, inner = get_origin(annotation) or annotation, get_args(annotation)
+    if kind is Literal:
+        return one_of(name, value, inner)
+    if kind in (Union, UnionType):
+        for choice in inner:
+            with suppress(ValueError):
+                return typed(name, value, choice)
+    elif kind is tuple and isinstance(value, list | tuple):
+        return tuple(typed(name, element, inner[0]) for element in value)
+    elif kind is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(_addressable(name, value))
+    elif kind is Any or (isinstance(value, kind) and isinstance(value, bool) <= (kind is bool)):
+        return _addressable(name, value)
+    raise ValueError(f"{name} must be {_in_words(annotation)}; got {value!r:.80}.")
+
+
+def fields(settings: Any, part: str = "") -> None:
+    """Check every field of a frozen dataclass against its annotation, and convert it as `typed` does.
+
+    Call it in ``__post_init__``; errors name the field ``part.field``.
+    """
+    kind: Any = type(settings)
+    for name, parameter in parameters(kind).items():
+        full = f"{part}.{name}" if part else name
+        object.__setattr__(settings, name, typed(full, getattr(settings, name), parameter.annotation))
+
+
+def options(name: str, given: Any, function: Callable[..., Any]) -> dict[str, Any]:
+    """Keyword arguments that ``function`` (or a class) takes, all that it needs among them; ``name`` is its name.
+
+    >>> options("point", {"x": 1, "yy": 2}, lambda x, y: (x, y))
+    Traceback (most recent call last):
+    ValueError: point has no option 'yy'. Did you mean 'y'? It takes x, y.
+    """
+    if not isinstance(given, Mapping):
+        raise ValueError(f"{name} must be settings by name; got {given!r:.80}.")
+    known = parameters(function)
+    for option in given:
+        if option not in known:
+            hint = did_you_mean(option, known)
+            raise ValueError(f"{name} has no option {option!r:.80}.{hint} It takes {', '.join(known)}.")
+    missing = [key for key, parameter in known.items() if parameter.default is parameter.empty and key not in given]
+    if missing:
+        raise ValueError(f"{name} must have the option {missing[0]!r}; it is missing.")
+    return dict(given)
+
+
+@cache
+def parameters(function: Any) -> Mapping[str, inspect.Parameter]:
+    """What a function or class takes, by name, with annotations as types."""
+    return inspect.signature(function, eval_str=True).parameters
+
+
+def _addressable(name: str, value: Any) -> Any:
+    if isinstance(value, int) and abs(value) >= LARGEST_WHOLE:
+        digits = len(hex(abs(value))) - 2
+        raise ValueError(f"{name} must lie between -2^63 and 2^63; got a number of {digits} digits in hex.")
+    return value
+
+
+def _in_words(annotation: Any) -> str:
+    if annotation in _WORDS:
+        return _WORDS[annotation]
+    if get_origin(annotation) in (Union, UnionType):
+        return " or ".join(dict.fromkeys(map(_in_words, get_args(annotation))))
+    kind = get_origin(annotation) or annotation
+    return "settings by name" if issubclass(kind, Mapping) else f"of type {kind.__name__}"
 
 
 def _is_number(value: Any) -> bool:

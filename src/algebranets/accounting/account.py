@@ -1,4 +1,4 @@
-"""Run a model once and add up what its layers did."""
+"""`account`, which runs a model once and adds up the cost of its layers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import inspect
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -17,26 +17,35 @@ from algebranets.nn.mode import evaluating
 
 @dataclass(frozen=True)
 class Row:
-    """One layer, or several added up. Multiplies are real multiply-adds."""
+    """The cost of one layer, or the sum over several.
+
+    Args:
+        name: The layer's path in the model.
+        kind: The layer's class.
+        algebra: The name of its algebra.
+        parameters: Trained real numbers. A parameter that several layers share is counted in the first.
+        statistics: Running statistics and other real numbers that are stored and not trained.
+        nonzero: Parameters that are not zero.
+        multiplies: Real multiply-adds.
+        multiplies_left: Multiply-adds that are left if products with zero tuples are skipped.
+        values_loaded: Numbers that are loaded for them if each product loads its two tuples, as in the paper's Table 1.
+        bytes: Bytes of parameters that are read.
+        activations: Real numbers in the outputs.
+
+    >>> Row("fc", "Linear", "H", multiplies=16, values_loaded=8).intensity
+    2.0
+    """
 
     name: str
-    #: The layer's class, and the algebra it is over.
     kind: str
     algebra: str
-    #: Trained real numbers, each counted where it occurs first.
     parameters: int = 0
-    #: Running statistics and other real numbers that are kept but not trained.
     statistics: int = 0
-    #: Parameters that are not zero.
     nonzero: int = 0
     multiplies: int = 0
-    #: What remains of them where a product with a zero tuple is skipped; a zero component skips nothing.
     multiplies_left: int = 0
-    #: Numbers loaded for these multiplies if each product of tuples loads its two tuples: the paper's Table 1.
     values_loaded: int = 0
-    #: Bytes of parameters read.
     bytes: int = 0
-    #: Real numbers that came out.
     activations: int = 0
 
     @property
@@ -45,7 +54,7 @@ class Row:
         return self.multiplies / self.values_loaded if self.values_loaded else 0.0
 
 
-#: The work of one call, None where no formula is known, and how many numbers came out.
+#: The work of one call, or None if no formula is known, and how many numbers the output has.
 Call = tuple[Work | None, int]
 
 _SUMMED = [field.name for field in fields(Row) if field.type == "int"]
@@ -53,23 +62,45 @@ _SUMMED = [field.name for field in fields(Row) if field.type == "int"]
 
 @dataclass(frozen=True)
 class Account(Row):
-    """The whole model: its sums, and the ``rows`` they are the sums of."""
+    """The cost of a model: the sums over its layers, and the layers themselves.
+
+    Args:
+        name: The model's class.
+        kind: The classes of its layers.
+        algebra: The names of their algebras.
+        parameters: Trained real numbers.
+        statistics: Running statistics and other real numbers that are stored and not trained.
+        nonzero: Parameters that are not zero.
+        multiplies: Real multiply-adds.
+        multiplies_left: Multiply-adds that are left if products with zero tuples are skipped.
+        values_loaded: Numbers that are loaded for them if each product loads its two tuples, as in the paper's Table 1.
+        bytes: Bytes of parameters that are read.
+        activations: Real numbers in the layers' outputs.
+        rows: The layers.
+        unknown: Modules with matrices and without a formula; their multiplies are missing in the sums.
+
+    >>> import algebranets as an
+    >>> cost = an.account(an.models.create("gru_lm", algebra="H", hidden_size=64))
+    >>> [stage.name for stage in cost.stages()]
+    ['embedding', 'gru', 'readouts', 'head']
+    """
 
     rows: tuple[Row, ...] = ()
-    #: The model's operations as the paper's own table counts them, where that differs from ``multiplies``.
-    paper: float | None = None
-    #: Modules with matrices of their own and no formula: what they multiply is missing.
     unknown: tuple[str, ...] = ()
 
     def stages(self, depth: int = 1) -> list[Row]:
-        """The rows added up by the first ``depth`` parts of their names."""
+        """The rows, added up by the first parts of their names.
+
+        Args:
+            depth: How many parts of a name are kept: with 1, "stage1.0.conv1" is added to "stage1".
+        """
         groups: dict[str, list[Row]] = defaultdict(list)
         for row in self.rows:
             groups[".".join(row.name.split(".")[:depth])].append(row)
         return [_total(name, rows) for name, rows in groups.items()]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data, for JSON."""
+        """The account as plain data for JSON."""
         return asdict(self)
 
     def __str__(self) -> str:
@@ -79,26 +110,22 @@ class Account(Row):
         return text + (f" (not counted: {', '.join(self.unknown)})" if self.unknown else "")
 
 
-@runtime_checkable
-class Counted(Protocol):
-    """A model that has an operation count of its own in the paper."""
-
-    def paper_operations(self, *inputs: Any) -> float | None:
-        """The paper's count for these inputs, None where it has none."""
-        ...
-
-
 def account(model: nn.Module, *inputs: Any) -> Account:
-    """What one call ``model(*inputs)`` costs; without inputs, that of ``model.example_inputs()``.
+    """The cost of one call ``model(*inputs)``.
+
+    The model runs once, in evaluation mode and without gradients, on the device of its parameters. On the meta device
+    this takes no time and no memory, and every number counts as not zero.
+
+    Args:
+        model: The model or layer. Layers that have ``algebra_weights()`` and those of torch are counted; others are
+            named in ``unknown``.
+        inputs: The arguments of the call; by default those that ``model.example_inputs()`` returns.
 
     >>> import torch, algebranets as an
     >>> layer = an.nn.Linear(512, 512, bias=False, algebra=an.M2R)
     >>> cost = account(layer, torch.randn(1, 512))
     >>> cost.parameters * 4 == cost.multiplies * 2 == 512 * 512, cost.intensity
     (True, 1.0)
-
-    The model is run once, in evaluation mode and without gradients, where its parameters are: on the meta device it
-    takes no time and no memory, and every number counts as non-zero.
     """
     if not inputs:
         if not hasattr(model, "example_inputs"):
@@ -106,7 +133,6 @@ def account(model: nn.Module, *inputs: Any) -> Account:
         inputs = model.example_inputs()  # type: ignore[operator]
     rows: dict[str, Row] = {}
     unknown = []
-    paper = model.paper_operations(*inputs) if isinstance(model, Counted) else None
     calls = _record(model, inputs)
     seen: set[int] = set()
     for name, module in model.named_modules():
@@ -119,11 +145,11 @@ def account(model: nn.Module, *inputs: Any) -> Account:
         if own or known:
             rows[name] = _row(name, module, own, calls[name], seen)
     total = _total(type(model).__name__, list(rows.values()))
-    return Account(**vars(total), rows=tuple(rows.values()), paper=paper, unknown=tuple(unknown))
+    return Account(**vars(total), rows=tuple(rows.values()), unknown=tuple(unknown))
 
 
 def _record(model: nn.Module, inputs: tuple[Any, ...]) -> dict[str, list[Call]]:
-    """For each module, by name, its calls."""
+    """The calls of each module, by its name."""
     calls: dict[str, list[Call]] = defaultdict(list)
     handles = []
 
@@ -174,7 +200,7 @@ def _row(name: str, module: nn.Module, own: dict[str, tuple[Tensor, Tensor]], ca
 
 
 def _own(module: nn.Module) -> dict[str, tuple[Tensor, Tensor]]:
-    """The parameters of the module itself, by name: as stored, and as used once masks have been applied."""
+    """The parameters of a module itself, by name: as they are stored, and as they are used, with masks applied."""
     own: dict[str, tuple[Tensor, Tensor]] = {}
     for name, parameter in module.named_parameters(recurse=False):
         masked = getattr(module, name.removesuffix("_orig"), parameter)  # torch.nn.utils.prune
@@ -193,7 +219,7 @@ def _total(name: str, rows: list[Row]) -> Row:
 
 
 def _nonzero(tuples: Tensor) -> int:
-    """How many tuples, components on the first axis, are not zero; all where there are no values (meta device)."""
+    """How many tuples, with components on the first axis, are not zero; on the meta device all."""
     return tuples[0].numel() if tuples.is_meta else int(tuples.count_nonzero(0).count_nonzero())
 
 

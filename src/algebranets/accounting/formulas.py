@@ -1,12 +1,12 @@
-"""How much each layer multiplies: one formula a layer, from its weights and the shapes that went through it.
+"""How much a layer multiplies in one call, from its weights and the shapes of its inputs and outputs.
 
-A weight of ``tuples`` is used ``times`` over, once for each row or place, and each use is one product of tuples, which
-over an algebra takes `Algebra.multiplies` real multiplies. A layer of your own joins with ``@work.register``.
+Each tuple of a weight is multiplied once for each row or place, and a product of tuples takes `Algebra.multiplies` real
+multiplies. Layers with ``algebra_weights()`` need no formula if they are linear or convolutions; for another layer of
+your own, write one with ``@work.register``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import singledispatch
 from typing import Any
@@ -18,16 +18,24 @@ from algebranets import nn as ann
 from algebranets import product
 from algebranets.algebra import Algebra, R
 from algebranets.nn.relative import KeyValueCache
-from algebranets.product.cells import MODES
+from algebranets.nn.weights import AlgebraWeight, algebra_weights
 
-Conv = ann.Conv1d | ann.Conv2d | ann.Conv3d
-ConvTranspose = ann.ConvTranspose1d | ann.ConvTranspose2d | ann.ConvTranspose3d
 BatchNorm = nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d | nn.SyncBatchNorm
 
 
 @dataclass(frozen=True)
 class Product:
-    """A weight, (component, ...), each of whose tuples is multiplied ``times`` with a tuple of the input."""
+    """Products of a weight's tuples with tuples of the input.
+
+    Args:
+        tuples: The weight, with components on the first axis.
+        times: How often each of its tuples is multiplied.
+        algebra: The algebra; R by default.
+
+    >>> import torch
+    >>> Product(torch.ones(1, 3, 2), times=5).algebra.name
+    'R'
+    """
 
     tuples: Tensor
     times: int
@@ -36,29 +44,52 @@ class Product:
 
 @dataclass(frozen=True)
 class Work:
-    """What a layer itself multiplies, its children left out."""
+    """What a layer itself multiplies in one call, without its children.
+
+    Args:
+        products: Products with weights.
+        others: Real multiplies between activations, as in attention scores, or with matrices that are not weights.
+        read: How many numbers of its parameters the layer reads; None for all of them.
+
+    >>> Work(others=12).products
+    ()
+    """
 
     products: tuple[Product, ...] = ()
-    #: Real multiplies between activations, as in attention scores, or with matrices that are not stored as weights.
     others: int = 0
-    #: Numbers read of the layer's parameters, where it is not all of them.
     read: int | None = None
 
 
 @singledispatch
 def work(module: nn.Module, inputs: tuple[Any, ...], output: Any) -> Work | None:
-    """The work of one call, or None where no formula is known. ``inputs`` are forward's arguments, all of them."""
-    return None
+    """The work of one call, or None where no formula is known.
 
+    A layer with ``algebra_weights()`` needs no formula of its own if it is linear or a convolution: each weight then
+    multiplies once for each row or place of the output (of the input, if the weight is transposed).
 
-@work.register
-def _(module: ann.Linear, inputs: tuple[Any, ...], output: Tensor) -> Work:
-    return Work((Product(module.weight_tuples, output.numel() // module.out_features, module.algebra),))
+    Args:
+        module: The layer that was called.
+        inputs: All arguments of its ``forward``, defaults included.
+        output: What it returned.
+
+    >>> import torch, algebranets as an
+    >>> layer = an.nn.Linear(8, 12, algebra=an.H)
+    >>> x = torch.randn(5, 8)
+    >>> [product.times for product in work(layer, (x,), layer(x)).products]
+    [5]
+    """
+    products = []
+    for weight in algebra_weights(module):
+        times = _num_rows(weight, getattr(module, weight.name), inputs, output)
+        if times is None:
+            return None
+        products.append(_product(module, weight, times))
+    return Work(tuple(products)) if products else None
 
 
 @work.register
 def _(module: ann.SparseLinear, inputs: tuple[Any, ...], output: Tensor) -> Work:
-    """Of the tuples that are there; their indices are read as well."""
+    """Only the tuples that are not zero are multiplied; their indices are read too."""
     w = module.weight
     read = sum(t.nbytes for t in (w.starts, w.indices, w.values, module.bias) if t is not None)
     rows = output.numel() // module.out_features
@@ -66,32 +97,17 @@ def _(module: ann.SparseLinear, inputs: tuple[Any, ...], output: Tensor) -> Work
 
 
 @work.register
-def _(module: Conv | ConvTranspose, inputs: tuple[Any, ...], output: Tensor) -> Work:
-    places = inputs[0].numel() // module.in_channels if module.transposed else output.numel() // module.out_channels
-    return Work((Product(module.weight_tuples, places, module.algebra),))
-
-
-@work.register
 def _(module: ann.RNN | ann.LSTM | ann.GRU, inputs: tuple[Any, ...], output: Any) -> Work:
-    def tuples(weight: Tensor, name: str) -> Tensor:
-        stacks = 1 if name.startswith("weight_hr") else MODES[module.mode].num_gates
-        return product.weight_tuples(weight, module.algebra, stacks=stacks)
-
-    return _recurrent(module, inputs, tuples, module.algebra)
-
-
-@work.register
-def _(module: ann.RNNCell | ann.LSTMCell | ann.GRUCell, inputs: tuple[Any, ...], output: Any) -> Work:
-    gates = MODES[module.mode].num_gates
-    rows = inputs[0].numel() // module.input_size
-    weights = (product.weight_tuples(w, module.algebra, stacks=gates) for w in (module.weight_ih, module.weight_hh))
-    return Work(tuple(Product(w, rows, module.algebra) for w in weights))
+    steps = _num_steps(module, inputs)
+    return Work(tuple(_product(module, weight, steps) for weight in algebra_weights(module)))
 
 
 @work.register
 def _(module: ann.MultiheadAttention, inputs: tuple[Any, ...], output: Any) -> Work:
-    weights = _projections(module, inputs)
-    products = (Product(product.weight_tuples(w, module.algebra), rows, module.algebra) for w, rows in weights)
+    weights = [weight.tuples(getattr(module, weight.name)) for weight in algebra_weights(module)]
+    projections = weights[0].chunk(3, dim=1) if len(weights) == 1 else weights
+    rows = (x.numel() // x.shape[-1] for x in inputs[:3])
+    products = (Product(w, n, module.algebra) for w, n in zip(projections, rows, strict=True))
     return Work(tuple(products), others=_scores(module, inputs))
 
 
@@ -109,7 +125,7 @@ def _(module: ann.RelativeAttention, inputs: tuple[Any, ...], output: Tensor) ->
 
 @work.register
 def _(module: ann.Whitening1d | ann.Whitening2d | ann.Whitening3d, inputs: tuple[Any, ...], output: Tensor) -> Work:
-    """One matrix for each tuple: at inference the whitening and the affine part are one."""
+    """One matrix for each tuple: in evaluation mode, whitening and affine part are one product."""
     return Work(others=output.numel() * module.algebra.dim)
 
 
@@ -135,7 +151,10 @@ def _(
 
 @work.register
 def _(module: nn.RNNBase, inputs: tuple[Any, ...], output: Any) -> Work:
-    return _recurrent(module, inputs, lambda weight, _: weight[None], R)
+    """Every matrix of every layer and direction."""
+    steps = _num_steps(module, inputs)
+    names = [name for name, _ in module.named_parameters() if name.startswith("weight")]
+    return Work(tuple(Product(getattr(module, name)[None], steps) for name in names))
 
 
 @work.register
@@ -146,9 +165,14 @@ def _(module: nn.RNNCellBase, inputs: tuple[Any, ...], output: Any) -> Work:
 
 @work.register
 def _(module: nn.MultiheadAttention, inputs: tuple[Any, ...], output: Any) -> Work:
-    # torch's reads the output projection's weight without calling it.
-    weights = [*_projections(module, inputs), (module.out_proj.weight, inputs[0].numel() // module.embed_dim)]
-    return Work(tuple(Product(w[None], rows) for w, rows in weights), others=_scores(module, inputs))
+    if module.in_proj_weight is not None:
+        projections = module.in_proj_weight.chunk(3)
+    else:
+        projections = (module.q_proj_weight, module.k_proj_weight, module.v_proj_weight)
+    # torch's layer reads the weight of its output projection without calling the projection.
+    weights, inputs_of = (*projections, module.out_proj.weight), (*inputs[:3], inputs[0])
+    products = (Product(w[None], x.numel() // x.shape[-1]) for w, x in zip(weights, inputs_of, strict=True))
+    return Work(tuple(products), others=_scores(module, inputs))
 
 
 @work.register
@@ -163,25 +187,32 @@ def _(
     return Work()
 
 
-def _recurrent(module: Any, inputs: tuple[Any, ...], tuples: Callable[[Tensor, str], Tensor], algebra: Algebra) -> Work:
-    """Every matrix of every layer and direction, once a step and row."""
+def _product(module: nn.Module, weight: AlgebraWeight, times: int) -> Product:
+    return Product(weight.tuples(getattr(module, weight.name)), times, weight.algebra)
+
+
+def _num_rows(weight: AlgebraWeight, stored: Tensor, inputs: tuple[Any, ...], output: Any) -> int | None:
+    """How many rows or places a weight multiplies, or None if that cannot be seen from the shapes.
+
+    The channels of the output must be those of the weight's first axis; for a transposed weight, those of the input.
+    """
+    x = inputs[0] if weight.transposed and inputs else output
+    x = x[0] if isinstance(x, tuple) and x else x
+    axis = 1 - stored.dim()  # the channels stand before the axes that the kernel has
+    if not isinstance(x, Tensor) or x.dim() < -axis:
+        return None
+    num_channels = product.num_tuples(stored, weight.algebra, weight.stacks)[0] * weight.algebra.dim
+    return x.numel() // x.shape[axis] if x.shape[axis] in (num_channels, weight.stacks * num_channels) else None
+
+
+def _num_steps(module: Any, inputs: tuple[Any, ...]) -> int:
+    """How many steps of time all rows of a recurrent layer's input have together."""
     x = inputs[0].data if isinstance(inputs[0], PackedSequence) else inputs[0]
-    steps = x.numel() // module.input_size
-    names = [name for name, _ in module.named_parameters() if name.startswith("weight")]
-    return Work(tuple(Product(tuples(getattr(module, name), name), steps, algebra) for name in names))
-
-
-def _projections(module: Any, inputs: tuple[Any, ...]) -> list[tuple[Tensor, int]]:
-    """The weights that make queries, keys and values, and on how many rows."""
-    if module.in_proj_weight is not None:
-        weights = module.in_proj_weight.chunk(3)
-    else:
-        weights = (module.q_proj_weight, module.k_proj_weight, module.v_proj_weight)
-    return [(w, x.numel() // x.shape[-1]) for w, x in zip(weights, inputs[:3], strict=True)]
+    return x.numel() // module.input_size
 
 
 def _scores(module: Any, inputs: tuple[Any, ...]) -> int:
-    """The products of queries and keys, and of weights and values; learned and zero keys are keys as well."""
+    """The products of queries and keys, and of weights and values, with learned and zero keys included."""
     query, key = inputs[:2]
     axis = 1 if module.batch_first and query.dim() == 3 else 0
     num_keys = key.shape[axis] + (module.bias_k is not None) + bool(module.add_zero_attn)

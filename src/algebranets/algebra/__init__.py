@@ -1,4 +1,4 @@
-"""Algebras as values: tables, their properties, the paper's catalogue, and ways to make more."""
+"""Algebras as values: multiplication tables, the paper's catalogue, and constructors for more."""
 
 from algebranets.algebra.blocks import Block
 from algebranets.algebra.catalogue import (

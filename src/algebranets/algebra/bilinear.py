@@ -1,7 +1,7 @@
-"""Fewer multiplies: an algebra's product as R products of combinations, as Gauss did for C and Strassen for M2(R).
+"""Algorithms that compute an algebra's product with fewer multiplies, such as Strassen's for M2(R).
 
 With combinations u_r of the weight's components and v_r of the input's, ``w . x = sum_r o_r u_r(w) v_r(x)``. Combining
-costs additions, and in finite precision some accuracy; a large layer saves multiplies.
+costs additions and, in finite precision, some accuracy; a large layer saves time.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ Matrix = tuple[tuple[float, ...], ...]
 
 @dataclass(frozen=True)
 class Bilinear:
-    """An algorithm of ``rank`` products. Its coefficients are integers and halves: exact in every precision."""
+    """An algorithm of ``rank`` products. Its coefficients are multiples of 1/2, which every precision holds exactly."""
 
-    #: u: for each product, what it takes of each component of the weight.
+    #: u: for each product, the coefficient of each component of the weight.
     weights: Matrix
-    #: v: the same of the input.
+    #: v: for each product, the coefficient of each component of the input.
     inputs: Matrix
-    #: o: for each component of the output, what it takes of each product.
+    #: o: for each component of the output, the coefficient of each product.
     outputs: Matrix
-    #: By what factor its rounding error exceeds that of the plain product, over all outputs, for components that are
-    #: alike and independent. In float32 the products' own sums round: it is the norm of all products that the outputs
-    #: are made of, over the norm of the outputs.
+    #: By what factor the rounding error exceeds that of the plain product, over all outputs, for independent components
+    #: of equal variance. In float32 the sums within products are rounded, so it is the norm of all products that make
+    #: the outputs, divided by the norm of the outputs.
     growth: float = field(repr=False, compare=False)
-    #: The same in half precision. There the plain product rounds its outputs and nothing else; this one also rounds
-    #: each product, and each combination of weights or inputs.
+    #: The same factor in half precision. There the plain product rounds only its outputs; this one also rounds each
+    #: product and each combination of weights or inputs.
     half_growth: float = field(repr=False, compare=False)
 
     @property
@@ -40,7 +40,7 @@ class Bilinear:
 
     @property
     def terms(self) -> Terms:
-        """The table it multiplies by."""
+        """The table of the algebra whose product it computes."""
         table: dict[tuple[int, int, int], float] = defaultdict(float)
         for u, v, o in zip(self.weights, self.inputs, zip(*self.outputs, strict=True), strict=True):
             for (i, a), (j, b), (k, c) in product(_filled(u), _filled(v), _filled(o)):
@@ -50,7 +50,7 @@ class Bilinear:
 
 
 def _algorithm(weights: Matrix, inputs: Matrix, outputs: Matrix) -> Bilinear:
-    """The algorithm of these factors, and how it rounds."""
+    """The algorithm with these coefficients, and how it rounds."""
     algorithm = Bilinear(weights, inputs, outputs, 1.0, 1.0)
     plain = [0.0] * len(outputs)
     for _, _, k, c in algorithm.terms:
@@ -68,7 +68,11 @@ def _algorithm(weights: Matrix, inputs: Matrix, outputs: Matrix) -> Bilinear:
 
 
 def find_bilinear(dim: int, terms: Terms) -> Bilinear:
-    """The algorithm of the fewest products known here for a table; for most tables one product an entry."""
+    """The algorithm with the fewest products that is known here for a table.
+
+    Tables of C, H, matrices, dual numbers, the cross product and their tensor products have one. For all other tables
+    it is the table itself, with one product for each entry.
+    """
     if terms in _KNOWN:
         return _KNOWN[terms]
     for (outer, first), (inner, second) in product(_KNOWN.items(), repeat=2):
@@ -81,7 +85,7 @@ def find_bilinear(dim: int, terms: Terms) -> Bilinear:
 
 
 def _by_entries(dim: int, terms: Terms) -> Bilinear:
-    """The table itself: one product for each pair of components that meet in it."""
+    """The table itself: one product for each pair of components whose product is not zero."""
     pairs: dict[tuple[int, int], dict[int, int]] = defaultdict(dict)
     for i, j, k, c in terms:
         pairs[i, j][k] = c
@@ -100,7 +104,7 @@ def _by_entries(dim: int, terms: Terms) -> Bilinear:
 
 
 def _tensor(a: Bilinear, b: Bilinear) -> Bilinear:
-    """The algorithm of a tensor product, whose components are pairs: R of the one for each of the other."""
+    """The algorithm for a tensor product: the products of ``b`` for each product of ``a``."""
     return _algorithm(
         _kronecker(a.weights, b.weights), _kronecker(a.inputs, b.inputs), _kronecker(a.outputs, b.outputs)
     )
@@ -111,7 +115,7 @@ def _kronecker(a: Matrix, b: Matrix) -> Matrix:
 
 
 def _matrices_of_matrices(a: Bilinear, m: int, b: Bilinear, n: int) -> Bilinear:
-    """m x m matrices of n x n matrices, read as matrices of mn rows."""
+    """The algorithm for mn x mn matrices, taken as m x m matrices of n x n matrices."""
     composed = _tensor(a, b)
     # Each entry's place among the pairs, (outer row, outer column, inner row, inner column), row by row.
     places = [((p * m + q) * n + r) * n + s for p, r, q, s in product(range(m), range(n), range(m), range(n))]
@@ -132,7 +136,7 @@ def _filled(row: Iterable[float]) -> list[tuple[int, float]]:
 
 
 def _parse(text: str) -> Bilinear:
-    """One product a line: what it takes of the weight, what of the input, and where it goes; a half of it for "/ 2"."""
+    """Read one product a line: coefficients of the weight, of the input, and in each output; "/ 2" halves the first."""
     weights, inputs, outputs = [], [], []
     for line in text.strip().splitlines():
         entries, _, divisor = line.partition("/")
@@ -143,14 +147,14 @@ def _parse(text: str) -> Bilinear:
     return _algorithm(tuple(weights), tuple(inputs), tuple(zip(*outputs, strict=True)))
 
 
-#: C, after Golub.
+#: C: three products, by Golub.
 _C = _parse("""
      1  1 | 1  0 | 1  1
      1  0 |-1  1 | 0  1
      0  1 | 1  1 |-1  0
 """)
 
-#: The quaternions: eight products, as Howell and Lafon found that there need be no more.
+#: H: eight products, by Howell and Lafon.
 _H = _parse("""
      1  1  0  0 | 1  1  0  0 | 0  1  0  0
      0  0 -1  1 | 0  0  1 -1 | 1  0  0  0
@@ -162,7 +166,7 @@ _H = _parse("""
      1  0 -1  0 | 1  0  0  1 | 1 -1 -1  1 / 2
 """)
 
-#: 2 x 2 matrices: Strassen's.
+#: 2 x 2 matrices: seven products, by Strassen.
 _M2 = _parse("""
      1  0  0  1 | 1  0  0  1 | 1  0  0  1
      0  0  1  1 | 1  0  0  0 | 0  0  1 -1
@@ -173,7 +177,7 @@ _M2 = _parse("""
      0  1  0 -1 | 0  0  1  1 | 1  0  0  0
 """)
 
-#: 3 x 3 matrices: Laderman's.
+#: 3 x 3 matrices: 23 products, by Laderman.
 _M3 = _parse("""
      1  1  1 -1 -1  0  0 -1 -1 | 0  0  0  0  1  0  0  0  0 | 0  1  0  0  0  0  0  0  0
      1  0  0 -1  0  0  0  0  0 | 0 -1  0  0  1  0  0  0  0 | 0  0  0  1  1  0  0  0  0
@@ -214,5 +218,5 @@ _CROSS = _parse("""
      1 -1  0 | 0  1  1 | 0 -1  1 / 2
 """)
 
-#: An algorithm is found by the table it computes.
+#: Each algorithm by the table of the product that it computes.
 _KNOWN = {known.terms: known for known in (_C, _H, _M2, _M3, _matrices_of_matrices(_M2, 2, _M2, 2), _DUAL, _CROSS)}

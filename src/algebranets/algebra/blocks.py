@@ -1,6 +1,7 @@
-"""How left multiplication splits into blocks: L(w) = diag(rho_1(w) x m_1, rho_2(w) x m_2, ...), found exactly.
+"""How left multiplication splits into blocks, found exactly from the table.
 
-For M2(R) it is two copies of one 2 x 2 block: the columns of a matrix never meet under left multiplication.
+L(w) is block-diagonal: m_1 copies of rho_1(w), then m_2 copies of rho_2(w), and so on. For M2(R) these are two copies
+of one 2 x 2 block: left multiplication never mixes the columns of a matrix.
 """
 
 from __future__ import annotations
@@ -10,20 +11,30 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
 
-#: One entry of a block: the weight components it sums, ``((component, coefficient), ...)``; empty for a zero.
+#: One entry of a block: the weight components that it sums, ``((component, coefficient), ...)``; empty for zero.
 Entry = tuple[tuple[int, int], ...]
 Terms = tuple[tuple[int, int, int, int], ...]
 
 
 @dataclass(frozen=True)
 class Block:
-    """A square matrix of weight components, rho(w), that acts alike on each of ``copies`` (lists of components)."""
+    """A square matrix of weight components, rho(w), by which left multiplication acts on some of the components.
+
+    Args:
+        copies: The lists of components on which rho(w) acts, each in the order of its rows.
+        entries: rho(w), row by row. An entry is ``((component, coefficient), ...)``, a sum of weight components.
+        num_weights: The number of components of a weight.
+
+    >>> import algebranets as an
+    >>> (block,) = an.M2R.blocks  # [[a, b], [c, d]] acts on the columns (a, c) and (b, d)
+    >>> block.copies, block.size
+    (((0, 2), (1, 3)), 2)
+    """
 
     copies: tuple[tuple[int, ...], ...]
     entries: tuple[tuple[Entry, ...], ...]
-    #: Components of a weight.
     num_weights: int
-    #: ``(rows, columns)`` such that outside of them rho(w) is always zero; one pair where it has no such zeros. The
+    #: Pairs ``(rows, columns)``; outside of them rho(w) is always zero. A block without such zeros has one pair. The
     #: dual numbers' [[a, 0], [b, a]] has two: its first row reads the first column only.
     spans: tuple[tuple[slice, slice], ...] = field(init=False, repr=False, compare=False)
     #: rho as a matrix: for each cell, row by row, the coefficient of each component of the weight.
@@ -37,7 +48,7 @@ class Block:
         object.__setattr__(self, "transposed_cells", self._cells(zip(*self.entries, strict=True)))
 
     def _cells(self, rows: Iterable[tuple[Entry, ...]]) -> tuple[tuple[int, ...], ...]:
-        @cache  # cells that are alike are one tuple: large algebras have many of them
+        @cache  # equal cells share one tuple: large algebras have many of them
         def coefficients(cell: Entry) -> tuple[int, ...]:
             return tuple(dict(cell).get(i, 0) for i in range(self.num_weights))
 
@@ -45,27 +56,33 @@ class Block:
 
     @property
     def num_copies(self) -> int:
+        """On how many lists of components rho(w) acts."""
         return len(self.copies)
 
     @property
     def size(self) -> int:
-        """Rows of rho(w)."""
+        """The number of rows of rho(w)."""
         return len(self.entries)
 
     @property
     def dim(self) -> int:
-        """Components it covers, all copies together."""
+        """The number of components in all copies together."""
         return self.num_copies * self.size
 
     @property
     def waste(self) -> float:
-        """The share of rho(w) that lies outside its `spans`."""
+        """The share of rho(w) that is always zero and lies outside its `spans`."""
         inside = sum((rows.stop - rows.start) * (cols.stop - cols.start) for rows, cols in self.spans)
         return 1 - inside / self.size**2
 
 
 def find_blocks(dim: int, terms: Terms) -> tuple[Block, ...]:
-    """The blocks of left multiplication by the algebra whose table has these ``terms``."""
+    """The blocks of left multiplication in an algebra.
+
+    Args:
+        dim: The number of components.
+        terms: The table, as in `Algebra.terms`.
+    """
     entry: dict[tuple[int, int], Entry] = defaultdict(tuple)
     for i, j, k, c in terms:
         entry[k, j] += ((i, c),)
@@ -114,7 +131,7 @@ def _connected(dim: int, terms: Terms) -> list[tuple[int, ...]]:
 def _match(
     pattern: tuple[int, ...], members: tuple[int, ...], entry: dict[tuple[int, int], Entry]
 ) -> tuple[int, ...] | None:
-    """``members`` in an order in which left multiplication acts on them as it does on ``pattern``, if there is one."""
+    """``members`` in an order in which left multiplication acts on them as on ``pattern``, or None."""
     if len(pattern) != len(members):
         return None
 

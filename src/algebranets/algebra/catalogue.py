@@ -1,13 +1,13 @@
-"""The paper's algebras by name, and the isomorphisms it states."""
+"""The paper's algebras, `get` to find one by its name, and the isomorphisms that the paper states."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from difflib import get_close_matches
 from pathlib import Path
 from types import MappingProxyType
 
+from algebranets import checks
 from algebranets.algebra import constructors
 from algebranets.algebra.constructors import diagonal, matrix, tensor
 from algebranets.algebra.value import Algebra
@@ -50,7 +50,7 @@ CROSS = Algebra.parse("""
         c |  b -a  0
 """)
 
-#: The rows of the paper's Table 1, in its order; the diagonal algebra, for any n, stands here with n = 4.
+#: The rows of the paper's Table 1, in its order. The diagonal algebra exists for every n; here n is 4.
 CATALOGUE = MappingProxyType(
     {algebra.name: algebra for algebra in (R, C, M2R, M3R, M4R, M2C, H, diagonal(4), DUAL, CROSS)}
 )
@@ -64,7 +64,7 @@ SPLIT_QUATERNIONS = Algebra.parse("""
                     d |  d  c  b  a
 """)
 
-#: Quaternions with complex numbers in place of real ones.
+#: Quaternions with complex coefficients instead of real ones.
 BIQUATERNIONS = tensor(H, C, name="biquaternions")
 
 #: 1, i, j, k of the split-quaternions as 2 x 2 real matrices: M2(R) in this basis is SPLIT_QUATERNIONS.
@@ -87,7 +87,7 @@ BIQUATERNIONS_IN_M2C = (
     (0, 0, -1, 0, -1, 0, 0, 0),
 )
 
-#: Constructors that take numbers, and how many they take at most; one is always needed.
+#: The constructors that `get` knows by name, and the largest number of arguments of each; the first is required.
 _BY_NUMBERS: dict[str, tuple[Callable[..., Algebra], int]] = {
     "matrix": (matrix, 1),
     "diagonal": (diagonal, 1),
@@ -98,7 +98,15 @@ _BY_NUMBERS: dict[str, tuple[Callable[..., Algebra], int]] = {
 
 
 def get(spec: Algebra | str | Path) -> Algebra:
-    """The algebra that ``spec`` names: an `Algebra` itself, a name, a constructor with its numbers, or a table file.
+    """Find an algebra by its name.
+
+    Args:
+        spec: An `Algebra`, which is returned as it is, or one of
+
+            - a name of the catalogue, such as "H", "M2R" or "DUAL";
+            - "M<n><name>" for n x n matrices over an algebra of the catalogue, such as "M5R" or "M2H";
+            - a constructor with its numbers, such as "diagonal(3)" or "clifford(3,0)";
+            - the path of a table file that ends in .toml, .json or .txt.
 
     >>> get("M2R") is M2R, get("M5R").dim, get("M2H").dim, get("clifford(3,0)").dim
     (True, 25, 16, 8)
@@ -122,8 +130,7 @@ def get(spec: Algebra | str | Path) -> Algebra:
             raise ValueError(f"{text!r}: {match[1]} takes {allowed}; got {len(numbers)}.")
         return constructor(*numbers)
     names = [*CATALOGUE, *(f"{name}(n)" for name in _BY_NUMBERS)]
-    near = get_close_matches(text.upper(), CATALOGUE, n=1) or get_close_matches(text, names, n=1)
-    hint = f" Did you mean {near[0]!r}?" if near else ""
+    hint = checks.did_you_mean(text.upper(), CATALOGUE) or checks.did_you_mean(text, names)
     raise ValueError(
         f"unknown algebra {text!r}.{hint} It must be one of {', '.join(names)}, M<n><name> as in M2H, "
         "or a table file that ends in .toml, .json or .txt."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from algebranets import checks
 from algebranets.algebra.exact import solve
 from algebranets.algebra.table import Products, check_dim
 from algebranets.algebra.value import Algebra
@@ -12,12 +13,16 @@ REALS = Algebra("R", ("a",), ((0, 0, 0, 1),))
 
 
 def matrix(n: int, over: Algebra = REALS) -> Algebra:
-    """The n x n matrices over an algebra, row by row: M_n(R), M_n(C), M_n(H), ...
+    """The n x n matrices over an algebra: M_n(R), M_n(C), M_n(H), ... Components are the entries, row by row.
+
+    Args:
+        n: The number of rows and columns, at least 1.
+        over: The algebra of the entries; the real numbers by default.
 
     >>> matrix(2).name, matrix(2, over=matrix(3)).dim
     ('M2R', 36)
     """
-    _at_least(1, n=n)
+    checks.whole("n", n, least=1)
     _check_algebras(over)
     check_dim(n * n * over.dim)
     units = Algebra.from_products(
@@ -29,28 +34,44 @@ def matrix(n: int, over: Algebra = REALS) -> Algebra:
 
 
 def diagonal(n: int) -> Algebra:
-    """The diagonal algebra: n real numbers multiplied one by one."""
-    _at_least(1, n=n)
+    """The diagonal algebra: n real numbers that are multiplied component by component.
+
+    Args:
+        n: The number of components, at least 1.
+
+    >>> print(diagonal(2).table())
+    diagonal(2) | a b
+    ------------+----
+              a | a 0
+              b | 0 b
+    """
+    checks.whole("n", n, least=1)
     check_dim(n)
     return Algebra.from_products(f"diagonal({n})", {(k, k): {k: 1} for k in range(n)}, n)
 
 
 def clifford(p: int, q: int = 0, r: int = 0) -> Algebra:
-    """The Clifford algebra with p generators that square to +1, q to -1 and r to 0; 2^(p+q+r) components.
+    """The Clifford algebra with p + q + r generators. It has 2^(p+q+r) components.
 
     Components are the products of generators, in binary order: 1, e1, e2, e1e2, e3, ...
+
+    Args:
+        p: The number of generators that square to +1.
+        q: The number of generators that square to -1.
+        r: The number of generators that square to 0.
 
     >>> clifford(0, 2).terms == cayley_dickson(2).terms  # the quaternions
     True
     """
-    _at_least(0, p=p, q=q, r=r)
+    for letter, count in (("p", p), ("q", q), ("r", r)):
+        checks.whole(letter, count, least=0)
     _check_doublings(p + q + r)
     dim = 2 ** (p + q + r)
     negative = sum(1 << g for g in range(p, p + q))
     null = sum(1 << g for g in range(p + q, p + q + r))
     products: Products = {}
     for i in range(dim):
-        above = [i >> (g + 1) for g in range(p + q + r)]  # generators of i that each of j's has to pass
+        above = [i >> (g + 1) for g in range(p + q + r)]  # generators of i to the right of each generator of j
         for j in range(dim):
             if not i & j & null:
                 swaps = sum(above[g].bit_count() for g in _bits(j)) + (i & j & negative).bit_count()
@@ -59,15 +80,19 @@ def clifford(p: int, q: int = 0, r: int = 0) -> Algebra:
 
 
 def cayley_dickson(levels: int) -> Algebra:
-    """The reals doubled ``levels`` times: R, C, H, the octonions, the sedenions, ...
+    """The Cayley-Dickson algebra: R, C, H, the octonions, the sedenions, ...
 
-    (a, b)(c, d) = (a c - d̄ b, d a + b c̄), with (a, b) written a's components first.
+    Each level doubles the components: (a, b)(c, d) = (a c - d̄ b, d a + b c̄). A pair (a, b) is stored as the components
+    of a, then those of b.
+
+    Args:
+        levels: How often the real numbers are doubled: 0 for R, 1 for C, 2 for H, 3 for the octonions.
 
     >>> octonions = cayley_dickson(3)
     >>> octonions.dim, octonions.associative, octonions.conjugation is not None
     (8, False, True)
     """
-    _at_least(0, levels=levels)
+    checks.whole("levels", levels, least=0)
     _check_doublings(levels)
     products: Products = {(0, 0): {0: 1}}
     for level in range(levels):
@@ -94,7 +119,11 @@ def cayley_dickson(levels: int) -> Algebra:
 
 
 def group_algebra(cayley: Sequence[Sequence[int]], name: str | None = None) -> Algebra:
-    """The algebra of a finite group given by its Cayley table: ``cayley[g][h]`` is the number of g h, from 0.
+    """The algebra of a finite group: one component for each element of the group.
+
+    Args:
+        cayley: The group's table: ``cayley[g][h]`` is the number of the element g h. Elements are numbered from 0.
+        name: The algebra's name; "group(n)" by default, with n the order of the group.
 
     >>> print(group_algebra([[0, 1], [1, 0]], name="Z2").table())
     Z2 | a b
@@ -117,14 +146,28 @@ def group_algebra(cayley: Sequence[Sequence[int]], name: str | None = None) -> A
 
 
 def cyclic(n: int) -> Algebra:
-    """The algebra of the cyclic group of n elements: products are circular convolutions."""
-    _at_least(1, n=n)
+    """The algebra of the cyclic group of n elements: a product is a circular convolution.
+
+    Args:
+        n: The number of elements, at least 1.
+
+    >>> cyclic(3).multiplies, cyclic(3).commutative
+    (9, True)
+    """
+    checks.whole("n", n, least=1)
     check_dim(n)
     return group_algebra([[(g + h) % n for h in range(n)] for g in range(n)], name=f"cyclic({n})")
 
 
 def direct_sum(*parts: Algebra) -> Algebra:
-    """Tuples of elements, one of each part, multiplied part by part."""
+    """The direct sum of algebras: an element has one part from each of them, and products are taken part by part.
+
+    Args:
+        parts: The algebras, at least one.
+
+    >>> direct_sum(cayley_dickson(1), diagonal(2)).dim
+    4
+    """
     if not parts:
         raise ValueError("direct_sum needs at least one algebra.")
     _check_algebras(*parts)
@@ -139,7 +182,12 @@ def direct_sum(*parts: Algebra) -> Algebra:
 
 
 def tensor(outer: Algebra, inner: Algebra, name: str | None = None) -> Algebra:
-    """The tensor product: ``outer``'s tuples with elements of ``inner`` in place of numbers, (a.b) (x) (c.d).
+    """The tensor product of two algebras: tuples of ``outer`` whose entries are elements of ``inner``.
+
+    Args:
+        outer: The algebra of the tuples.
+        inner: The algebra of their entries. Its components lie innermost.
+        name: The name of the result; the two names joined by "*" by default.
 
     >>> tensor(cayley_dickson(2), cayley_dickson(1), name="biquaternions").multiplies
     64
@@ -155,14 +203,26 @@ def tensor(outer: Algebra, inner: Algebra, name: str | None = None) -> Algebra:
 
 
 def opposite(algebra: Algebra) -> Algebra:
-    """The same tuples with the factors of each product exchanged."""
+    """The opposite algebra: the same tuples, with x . y the product y . x of the given algebra.
+
+    Args:
+        algebra: The algebra.
+
+    >>> opposite(cayley_dickson(2)).products[1, 2] == cayley_dickson(2).products[2, 1]
+    True
+    """
     _check_algebras(algebra)
     products = {(j, i): out for (i, j), out in algebra.products.items()}
     return Algebra.from_products(f"opposite({algebra.name})", products, algebra.components)
 
 
 def change_basis(algebra: Algebra, basis: Sequence[Sequence[int]], name: str) -> Algebra:
-    """The same algebra written in another basis: row n of ``basis`` is the n-th new component in the old ones.
+    """The same algebra written in another basis.
+
+    Args:
+        algebra: The algebra.
+        basis: The new components: row n holds the coefficients of the n-th in the old components, whole numbers.
+        name: The name of the result.
 
     >>> split_complex = change_basis(diagonal(2), [[1, 1], [1, -1]], name="split-complex")
     >>> split_complex.terms == cyclic(2).terms
@@ -194,17 +254,11 @@ def _bits(number: int) -> list[int]:
 
 
 def _check_doublings(count: int) -> None:
-    """Refuse 2^count components where they are too many, without counting that far."""
+    """Raise an error if 2^count components are too many, without computing a huge power."""
     check_dim(2 ** min(count, 64))
 
 
 def _check_algebras(*given: Algebra) -> None:
     for one in given:
         if not isinstance(one, Algebra):
-            raise ValueError(f"it must be made of Algebra values, such as algebranets.C; got {one!r}.")
-
-
-def _at_least(least: int, **arguments: int) -> None:
-    for name, value in arguments.items():
-        if not isinstance(value, int) or value < least:
-            raise ValueError(f"{name} must be a whole number of at least {least}; got {value!r}.")
+            raise ValueError(f"an algebra must be an Algebra, such as algebranets.C; got {one!r}.")

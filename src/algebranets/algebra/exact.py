@@ -1,4 +1,4 @@
-"""Laws and equations decided exactly, in whole numbers and fractions."""
+"""Associativity and linear equations, decided exactly in whole numbers and fractions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Products = Mapping[tuple[int, int], Combination]
 def is_associative(dim: int, terms: Iterable[tuple[int, int, int, int]]) -> bool:
     """Whether (x y) z = x (y z) for all elements of the algebra whose table has these sorted ``terms``.
 
-    The elements that may stand in the middle are closed under the product, so it is enough to try generators.
+    The elements y for which this holds are closed under the product, so it is enough to try generators for y.
     """
     products: dict[tuple[int, int], Combination] = defaultdict(tuple)
     for i, j, k, c in terms:
@@ -53,7 +53,7 @@ def _sum(parts: Iterable[tuple[int, Combination]]) -> Combination:
 
 
 def _settle(element: int, settled: set[int], products: Products) -> None:
-    """Add a basis element to ``settled``, and every one that is a product of those in it, up to a factor."""
+    """Add a basis element to ``settled``, and all basis elements that are products of those in it, up to a factor."""
     settled.add(element)
     waiting = [element]
     while waiting:
@@ -67,7 +67,7 @@ def _settle(element: int, settled: set[int], products: Products) -> None:
 
 
 def solve(equations: list[tuple[dict[int, int], int]], num_unknowns: int) -> tuple[Fraction, ...] | None:
-    """The one solution of a system of sparse linear equations, or None where there is none or more than one."""
+    """The solution of a system of sparse linear equations, or None if it has none or more than one."""
     pivots: dict[int, tuple[dict[int, Fraction], Fraction]] = {}
     for row, rhs in equations:
         left, right = {k: Fraction(v) for k, v in row.items()}, Fraction(rhs)

@@ -1,12 +1,12 @@
-"""Reading and writing multiplication tables: text as the paper prints it, LaTeX, nested lists, dicts, files.
+"""Multiplication tables as text, LaTeX, lists, dicts and files: how they are read and written.
 
-Rows are the left factor (the weight), columns the right one (the input), entries the product. An entry may be
+Rows are the left factor (the weight), columns the right factor (the input), entries the product. An entry is one of
 
 - text: a component, ``0``, or a combination such as ``-a``, ``2b``, ``a + b - 3c``;
-- a whole number: ``0`` for nothing, ``k`` or ``-k`` for plus or minus the k-th component, counted from 1;
+- a whole number: ``0`` for zero, ``k`` or ``-k`` for plus or minus the k-th component, counted from 1;
 - a list of whole numbers: the coefficient of each component.
 
-Files that the package writes hold coefficients instead: a list of ``(i, j, k, coefficient)``, as `Algebra.terms` is.
+Files that the package writes hold coefficients instead: a list of ``(i, j, k, coefficient)`` as in `Algebra.terms`.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from typing import Any
 
 Products = dict[tuple[int, int], dict[int, int]]
 
-#: The most components that an algebra can have.
+#: The largest number of components that an algebra can have.
 MAX_DIM = 256
-#: Characters that a table gives a meaning to, so that no component can have them in its name.
+#: Characters with a meaning in tables, which no component's name can have.
 _COMPONENT_MARKS = "+-*|&$\\=:"
-#: The same for the name of an algebra, which stands in a corner by itself.
+#: Characters that no algebra's name can have.
 _NAME_MARKS = "|&$\\"
 
 
 @dataclass(frozen=True)
 class Table:
-    """What was read: absent pairs of ``products`` give zero."""
+    """A table that was read. The product of a pair that is absent from ``products`` is zero."""
 
     name: str | None
     components: tuple[str, ...]
@@ -41,12 +41,12 @@ class Table:
 
 
 def labels(dim: int) -> tuple[str, ...]:
-    """Names for ``dim`` components: a, b, c, ... as in the paper, or e0, e1, ... where the letters run out."""
+    """Names for ``dim`` components: a, b, c, ... as in the paper, or e0, e1, ... for more than 26."""
     return tuple(ascii_lowercase[:dim]) if dim <= 26 else tuple(f"e{k}" for k in range(dim))
 
 
 def check_name(name: object) -> None:
-    """Refuse a name of an algebra that could not be read back from its table."""
+    """Raise an error if an algebra of this name could not be read back from its table."""
     is_text = isinstance(name, str) and name and name.isprintable() and name == name.strip()
     if not is_text or {*str(name)} & {*_NAME_MARKS}:
         raise ValueError(
@@ -56,7 +56,7 @@ def check_name(name: object) -> None:
 
 
 def check_components(components: Sequence[object]) -> None:
-    """Refuse more components than an algebra can have, and names that could not be read back from a table.
+    """Raise an error if there are too many components, or names that could not be read back from a table.
 
     >>> check_components(("1", "e"))
     >>> check_components(("0", "1"))
@@ -78,9 +78,9 @@ number from 1 on, without blanks and without + - * | & $ \\ = :; choose another.
 
 
 def check_dim(dim: int) -> None:
-    """Refuse an algebra that is too large to work with: its table has ``dim`` squared entries, laid out many times."""
+    """Raise an error if an algebra of ``dim`` components is too large: its table has ``dim`` squared entries."""
     if dim > MAX_DIM:
-        raise ValueError(f"an algebra must have at most {MAX_DIM} components, and this one would have more.")
+        raise ValueError(f"an algebra must have at most {MAX_DIM} components; this one would have more.")
 
 
 def _is_label(label: str) -> bool:
@@ -90,9 +90,9 @@ def _is_label(label: str) -> bool:
 
 
 def read(table: Any) -> Table:
-    """The table in any of the forms above.
+    """Read a table in any of the forms that the module describes.
 
-    A dict is one of
+    A dict has one of these forms:
 
     - ``{"name": ..., "components": [...], "table": ...}``, the first two optional;
     - ``{"name": ..., "components": [...], "terms": [[i, j, k, coefficient], ...]}``, as `Algebra.to_dict` gives it;
@@ -110,14 +110,14 @@ def read(table: Any) -> Table:
 
 
 def load(path: Path) -> Any:
-    """What a table file holds, in a form `read` takes."""
+    """The contents of a table file, in a form that `read` takes."""
     readers: dict[str, Callable[[str], Any]] = {".toml": tomllib.loads, ".json": json.loads, ".txt": str}
     if path.suffix not in readers:
         raise ValueError(f"{path}: a table file must end in {', '.join(readers)}, not {path.suffix or 'nothing'!r}.")
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is no UTF-8 text"
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise ValueError(f"{path}: cannot be read ({reason}).") from error
     try:
         return readers[path.suffix](text)
@@ -172,7 +172,7 @@ def _read_nested(table: Mapping[Any, Any]) -> Table:
 
 
 def _read_terms(terms: Any) -> Products:
-    """Coefficients as they were written; `Algebra` checks their values."""
+    """The coefficients in a list of terms; `Algebra` checks their values."""
     products: Products = {}
     for term in terms if isinstance(terms, list | tuple) else [terms]:
         if not isinstance(term, list | tuple) or len(term) != 4 or not all(map(_is_whole, term)):
@@ -189,7 +189,7 @@ def _is_whole(number: object) -> bool:
 
 
 def _read_rows(name: str | None, components: tuple[str, ...], rows: list[tuple[str, Any]]) -> Table:
-    """``rows``: what to call a row in an error, and its entries."""
+    """The table with these ``rows``: for each, its name in errors and its entries."""
     check_components(components)
     if len(rows) != len(components):
         raise ValueError(
@@ -220,7 +220,7 @@ def _read_cell(cell: Any, components: tuple[str, ...]) -> dict[int, int]:
         raise ValueError(f"an entry must be text, a whole number or a list of them; got {short_repr(cell)}.")
     if isinstance(cell, int):
         if abs(cell) > dim:
-            raise ValueError(f"{cell} names no component: numbers go from -{dim} to {dim}.")
+            raise ValueError(f"{cell} is the number of no component: numbers go from -{dim} to {dim}.")
         return {abs(cell) - 1: 1 if cell > 0 else -1} if cell else {}
     if len(cell) != dim or not all(map(_is_whole, cell)):
         raise ValueError(
@@ -242,8 +242,8 @@ def _read_combination(text: str, components: tuple[str, ...]) -> dict[int, int]:
         factor, label = (1, body) if body in components else _split_factor(body)
         if label not in components or len(term) - len(body) > 1:
             raise ValueError(
-                f"{text.strip()!r} is no combination of {', '.join(components)}; "
-                f"write for instance -{components[0]} or 0."
+                f"{text.strip()!r} is not a combination of {', '.join(components)}; "
+                f"write for example -{components[0]} or 0."
             )
         k = components.index(label)
         out[k] = out.get(k, 0) + (-factor if term.startswith("-") else factor)
@@ -251,7 +251,7 @@ def _read_combination(text: str, components: tuple[str, ...]) -> dict[int, int]:
 
 
 def _split_factor(term: str) -> tuple[int, str]:
-    """``3c`` or ``3*c`` as ``(3, "c")``; before a component that is a number, the ``*`` is needed."""
+    """``3c`` or ``3*c`` as ``(3, "c")``; a component that is a number needs the ``*``."""
     match = re.fullmatch(r"([0-9]{1,20})(?:\*(.+)|([^0-9*].*))", term)
     return (int(match[1]), match[2] or match[3]) if match else (1, term)
 
@@ -281,11 +281,11 @@ def _without_latex(line: str) -> str:
     line = re.sub(r"\\(midrule|toprule|bottomrule|hline|renewcommand.*|setlength.*|vspace\{.*?\})", "", line)
     line = line.replace("\\\\", "").replace("$", "")
     line = re.sub(r"\\(?:mathbb|bm|mathbf|mathrm)\{(.*?)\}", r"\1", line)
-    return line.replace("\\", "").strip()  # of Greek letters, the name is left
+    return line.replace("\\", "").strip()  # leaves the names of Greek letters
 
 
 def _split(line: str) -> tuple[str, list[str]]:
-    """A line's label and its cells: cells between ``&``, or behind ``|`` between blanks."""
+    """A line's label and its cells: separated by ``&``, or after a ``|`` by blanks."""
     if "&" in line:
         label, *cells = [cell.strip() for cell in line.split("&")]
         return label, cells

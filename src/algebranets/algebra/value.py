@@ -1,4 +1,4 @@
-"""The `Algebra` value: a multiplication table, and everything that follows from it, in exact arithmetic.
+"""The `Algebra` value: a multiplication table and what follows from it, in exact arithmetic.
 
 Indices: i, j, k = component of the weight (left factor), of the input (right factor), of the product.
 """
@@ -20,16 +20,25 @@ from algebranets.algebra.bilinear import Bilinear, find_bilinear
 from algebranets.algebra.blocks import Block, find_blocks
 from algebranets.algebra.exact import is_associative, solve
 
-#: A combination of components: ``{component: coefficient}``, zeros left out; it cannot be written to.
+#: A read-only combination of components: ``{component: coefficient}`` without zeros.
 Combination = Mapping[int, int]
 
-#: The largest coefficient of a table, up or down: float32 holds every whole number up to it exactly.
+#: The largest absolute value of a table's coefficients: float32 holds every whole number up to it exactly.
 MAX_COEFFICIENT = 2**24
 
 
 @dataclass(frozen=True)
 class Algebra:
-    """An algebra: tuples of ``dim`` numbers and a bilinear product, given by a table of integers.
+    """An algebra: tuples of ``dim`` real numbers and a bilinear product, given by a table of whole numbers.
+
+    An algebra holds no tensors, compares and hashes by value, and can be pickled, copied and used as a key. `parse`,
+    `from_table` and `load` read its multiplication table.
+
+    Args:
+        name: The algebra's name.
+        components: The names of the components of a tuple.
+        terms: The entries of the table that are not zero, sorted: ``(i, j, k, coefficient)`` says that the product of
+            components i (weight) and j (input) has ``coefficient`` times component k. Indices count from 0.
 
     >>> dual = Algebra.parse('''
     ...     dual | a  b
@@ -41,23 +50,20 @@ class Algebra:
     (2, 3, True, (1, 0))
     >>> [(block.num_copies, block.size) for block in dual.blocks]
     [(1, 2)]
-
-    It holds no tensors, compares and hashes by value, and can be pickled, copied and used as a key.
     """
 
     name: str
     components: tuple[str, ...]
-    #: The non-zero entries of the table, sorted: ``(i, j, k, coefficient)`` says e_i . e_j has ``coefficient`` e_k.
     terms: tuple[tuple[int, int, int, int], ...]
 
-    # Layers ask for these in every forward, so they are there from the start: torch.compile cannot follow a
-    # `cached_property`, which in Python 3.11 takes a lock.
+    # Layers read these in every forward, so they are computed at once: torch.compile cannot trace a `cached_property`,
+    # which takes a lock in Python 3.11.
 
     #: How left multiplication splits: L(w) is block-diagonal, with each `Block` in one or more equal copies.
     blocks: tuple[Block, ...] = field(init=False, repr=False, compare=False)
-    #: The order in which activations store components: block by block, copy by copy, so that folding is a view.
+    #: The order in which activations store components: block by block and copy by copy, so that folding is a view.
     order: tuple[int, ...] = field(init=False, repr=False, compare=False)
-    #: Whether the block is the tuple itself, each component in one place, as for M_n(R): nothing to expand.
+    #: Whether there is one block and it holds each component once, as for M_n(R): then nothing has to be expanded.
     folded: bool = field(init=False, repr=False, compare=False)
     #: An algorithm for the product with few multiplies.
     bilinear: Bilinear = field(init=False, repr=False, compare=False)
@@ -96,10 +102,10 @@ class Algebra:
             )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Copies and pickles hold the table; everything else is derived from it again."""
+        """Copies and pickles hold the table only; everything else is derived from it again."""
         return type(self), (self.name, self.components, self.terms)
 
-    # Ways in ---------------------------------------------------------------------------------------------------------
+    # How to make one --------------------------------------------------------------------------------------------------
 
     @classmethod
     def from_products(
@@ -108,14 +114,29 @@ class Algebra:
         products: Mapping[tuple[int, int], Mapping[int, int]],
         components: Iterable[str] | int,
     ) -> Algebra:
-        """The algebra in which e_i . e_j is ``products[i, j]``; absent pairs give zero."""
+        """An algebra from the products of its components.
+
+        Args:
+            name: The algebra's name.
+            products: ``products[i, j]`` is the product of components i (weight) and j (input), a combination
+                ``{component: coefficient}``. Absent pairs give zero.
+            components: The names of the components, or how many there are.
+
+        >>> Algebra.from_products("dual", {(0, 0): {0: 1}, (0, 1): {1: 1}, (1, 0): {1: 1}}, 2).multiplies
+        3
+        """
         labels = tables.labels(components) if isinstance(components, int) else tuple(components)
         terms = sorted((i, j, k, c) for (i, j), out in products.items() for k, c in out.items() if c)
         return cls(name, labels, tuple(terms))
 
     @classmethod
     def from_table(cls, table: Any, name: str | None = None) -> Algebra:
-        """An algebra from its multiplication table: pasted text, nested lists or a dict (see `algebra.table`).
+        """An algebra from its multiplication table.
+
+        Args:
+            table: Text as `parse` takes it, a list of rows, or a dict; rows are the left factor. An entry of a row is
+                text such as "-a", "0" or "a + 2b", or ``k`` or ``-k`` for plus or minus the k-th component from 1.
+            name: The algebra's name. It is needed if the table has none.
 
         >>> Algebra.from_table([["a", "b"], ["b", "-a"]], name="my C").commutative
         True
@@ -123,17 +144,36 @@ class Algebra:
         parsed = tables.read(table)
         chosen = name or parsed.name
         if not chosen:
-            raise ValueError("the table has no name: write it in the upper left corner or pass name=...")
+            raise ValueError("the table has no name: write one into its upper left corner or pass name=...")
         return cls.from_products(chosen, parsed.products, parsed.components)
 
     @classmethod
     def parse(cls, text: str, name: str | None = None) -> Algebra:
-        """An algebra from a table as the paper prints it, rows the left factor; LaTeX source works as well."""
+        """An algebra from its multiplication table as text.
+
+        Args:
+            text: The table as the paper prints it, with the algebra's name in the upper left corner. Rows are the left
+                factor, the weight. LaTeX source works too.
+            name: The algebra's name, if it is not to be the table's.
+
+        >>> Algebra.parse('''
+        ...     split | a b
+        ...     ------+----
+        ...         a | a b
+        ...         b | b a
+        ... ''').unit
+        (1, 0)
+        """
         return cls.from_table(text, name)
 
     @classmethod
     def load(cls, path: str | Path, name: str | None = None) -> Algebra:
-        """An algebra from a ``.toml``, ``.json`` or ``.txt`` file; without a name in it, it is named after the file."""
+        """An algebra from a file with its multiplication table.
+
+        Args:
+            path: A ``.toml``, ``.json`` or ``.txt`` file.
+            name: The algebra's name. By default it is the one in the file, or else the file's name.
+        """
         path = Path(path)
         table = tables.load(path)
         try:
@@ -143,11 +183,11 @@ class Algebra:
         return cls.from_products(name or parsed.name or path.stem, parsed.products, parsed.components)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data that `from_table` reads back, for JSON: names, and the coefficients in `terms`."""
+        """The algebra as plain data for JSON; `from_table` reads it back."""
         return {"name": self.name, "components": list(self.components), "terms": [list(term) for term in self.terms]}
 
     def table(self) -> str:
-        """The multiplication table as text, in the form `parse` reads."""
+        """The multiplication table as text, in the form that `parse` reads."""
         cells = [[self.name, *self.components]]
         cells += [[label, *(self._cell(i, j) for j in range(self.dim))] for i, label in enumerate(self.components)]
         first = max(len(row[0]) for row in cells)
@@ -165,19 +205,28 @@ class Algebra:
 
     @property
     def dim(self) -> int:
-        """Components of a tuple: the paper's "weight size"."""
+        """The number of components of a tuple: the paper's "weight size"."""
         return len(self.components)
 
     @cached_property
     def products(self) -> Mapping[tuple[int, int], Combination]:
-        """``products[i, j]``: the combination e_i . e_j; pairs whose product is zero are absent."""
+        """``products[i, j]`` is the product of components i and j; pairs whose product is zero are absent."""
         products: dict[tuple[int, int], dict[int, int]] = defaultdict(dict)
         for i, j, k, c in self.terms:
             products[i, j][k] = c
         return MappingProxyType({pair: MappingProxyType(out) for pair, out in products.items()})
 
     def multiply(self, w: Mapping[int, Any], x: Mapping[int, Any]) -> dict[int, Any]:
-        """The product w . x of two combinations, in exact arithmetic."""
+        """The product w . x of two elements, in exact arithmetic.
+
+        Args:
+            w: The left factor, ``{component: coefficient}``.
+            x: The right factor, in the same form.
+
+        >>> import algebranets as an
+        >>> an.C.multiply({0: 1, 1: 2}, {1: 3})  # (1 + 2i) 3i
+        {1: 3, 0: -6}
+        """
         out: dict[int, Any] = defaultdict(int)
         for i, wi in w.items():
             for j, xj in x.items():
@@ -189,7 +238,7 @@ class Algebra:
 
     @cached_property
     def unit(self) -> tuple[int | Fraction, ...] | None:
-        """The element 1 with 1 . x = x . 1 = x, or None where there is none (the cross product)."""
+        """The element 1 with 1 . x = x . 1 = x, or None if there is none, as for the cross product."""
         equations: dict[tuple[bool, int, int], dict[int, int]] = {
             (left, j, k): {} for left in (True, False) for j in range(self.dim) for k in range(self.dim)
         }
@@ -202,15 +251,17 @@ class Algebra:
 
     @cached_property
     def commutative(self) -> bool:
+        """Whether x . y = y . x for all x and y."""
         return all(self.products.get((j, i)) == out for (i, j), out in self.products.items())
 
     @cached_property
     def associative(self) -> bool:
+        """Whether (x . y) . z = x . (y . z) for all x, y and z."""
         return is_associative(self.dim, self.terms)
 
     @property
     def multiplies(self) -> int:
-        """Real multiplies in one product of two tuples: the non-zeros of the table."""
+        """Real multiplies in one product of two tuples: the number of entries of the table that are not zero."""
         return len(self.terms)
 
     @property
@@ -220,7 +271,7 @@ class Algebra:
 
     @property
     def weight_reuse(self) -> int | None:
-        """Output components that one weight component reaches, or None where that differs between components."""
+        """How many output components one weight component reaches, or None if that differs between components."""
         reached: list[set[int]] = [set() for _ in self.components]
         for i, _, k, _ in self.terms:
             reached[i].add(k)
@@ -229,9 +280,9 @@ class Algebra:
 
     @cached_property
     def conjugation(self) -> tuple[Combination, ...] | None:
-        """Images of the components under x -> x̄ = t(x) 1 - x with x x̄ = n(x) 1, or None where there is no such map.
+        """Images of the components under the map x -> x̄ = t(x) 1 - x with x x̄ = n(x) 1, or None if there is none.
 
-        It exists in C, H, the octonions, M2(R) (the adjugate) and the dual numbers, not in M3(R) or M2(C).
+        It exists for C, H, the octonions, M2(R) (the adjugate) and the dual numbers, not for M3(R) or M2(C).
         """
         if self.unit is None:
             return None

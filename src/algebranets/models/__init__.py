@@ -5,8 +5,8 @@
 >>> model(torch.randn(2, 3, 32, 32)).shape
 torch.Size([2, 10])
 
-Sizes are in real numbers, as everywhere in the library; what ``width`` multiplies is rounded to whole tuples (see
-`models.kit`).
+Sizes are in real numbers, as everywhere in the library. ``width`` multiplies channels, and the result is rounded to the
+nearest whole tuples.
 """
 
 from algebranets.models.cifar_resnet import CifarResNet

@@ -18,7 +18,7 @@ from algebranets.nn import GRU, Embedding, Linear, TupleLayerNorm, TupleNorm
 
 
 class Readout(nn.Module):
-    """A linear layer with ReLU beside a skip connection, then a layer norm."""
+    """A linear layer with ReLU and a skip connection, then a layer norm."""
 
     def __init__(self, hidden_size: int, algebra: Algebra, lowering: product.Lowering) -> None:
         super().__init__()
@@ -30,20 +30,29 @@ class Readout(nn.Module):
 
 
 class GRULanguageModel(nn.Module):
-    """One GRU, five readouts, one tuple a character, its norm the logit.
+    """The paper's GRU character model over an algebra.
 
-    Each component of the first tuples is a linear map of the one-hot character: an embedding. The GRU has one bias a
-    gate. ``hidden_size`` is in real numbers: the paper's M2(R) "512" is 2048 here.
+    It is an embedding, a GRU with one bias for each gate, readouts, and a linear layer that gives one tuple for each
+    character; the norm of the tuple is the logit.
+
+    Args:
+        algebra: The algebra, an `Algebra` or a name such as "M2R".
+        hidden_size: Real numbers in the state, a multiple of the algebra's dim. The paper counts tuples: its M2(R)
+            "512" is 2048 here.
+        num_readouts: Readouts between the GRU and the logits, each a linear layer with ReLU and a skip connection.
+        vocab_size: The number of different tokens.
+        lowering: How products are computed. "auto" chooses by device, shape and dtype; "blocks", "bilinear",
+            "kernels" and "reference" are ways to compute them. All give the same result up to rounding.
 
     >>> import torch, algebranets as an
     >>> model = an.models.create("gru_lm", algebra="M2R", hidden_size=64)
     >>> logits, state = model(torch.randint(256, (2, 10)))
-    >>> logits, state = model(torch.randint(256, (2, 1)), state)  # goes on from there
+    >>> logits, state = model(torch.randint(256, (2, 1)), state)  # continues from there
     >>> logits.shape, state.shape
     (torch.Size([2, 1, 256]), torch.Size([1, 2, 64]))
     """
 
-    #: The axis of a state that counts texts.
+    #: The batch axis of a state.
     state_batch_axis: ClassVar[int] = 1
 
     def __init__(
@@ -71,24 +80,20 @@ class GRULanguageModel(nn.Module):
     def forward(
         self, tokens: Int[Tensor, "batch time"], state: Float[Tensor, "1 batch hid"] | None = None
     ) -> tuple[Float[Tensor, "batch time vocab"], Float[Tensor, "1 batch hid"]]:
-        """Logits, and the state to go on from."""
+        """Logits for the next token at each position, and the state to continue from.
+
+        Args:
+            tokens: A batch of texts.
+            state: The state that an earlier call returned, or None at the beginning of a text.
+        """
         y, state = self.gru(self.embedding(tokens), state)
         return self.logits(self.head(self.readouts(y))), state
 
     def cache(self, state: Tensor) -> Tensor:
-        """What to hand `forward` to go on one token at a time: the state itself."""
+        """The state to pass to `forward` when tokens are generated one at a time: here it is the state itself."""
         return state
 
     def example_inputs(self) -> tuple[Tensor, Tensor]:
-        """One token, as `account` wants it."""
+        """One token and a state, for `account`."""
         device = next(self.parameters()).device
         return torch.zeros(1, 1, dtype=torch.long, device=device), torch.zeros(1, 1, self.hidden_size, device=device)
-
-    def paper_operations(self, tokens: Tensor, _state: Tensor | None = None) -> float:
-        """Operations as the paper's WikiText table has them, two to a multiply-add: fitted to its rows.
-
-        Half of the GRU's products are counted as one multiply a component, and the last layer's as one a tuple.
-        """
-        m, n = self.algebra.multiplies, self.algebra.dim
-        h = self.hidden_size // n
-        return tokens.numel() * (6 * h**2 * (m + n) + 2 * len(self.readouts) * m * h**2 + 2 * self.vocab_size * h)

@@ -1,12 +1,7 @@
-"""What the image networks are built from: algebra, width, norm, activation, Lift and initialisation, chosen once.
-
-The width rule: ``width`` times a real network's ``channels`` becomes ``floor(width * channels / A + 1/2)`` tuples, A
-the size of a tuple; a layer's real channels are A times that. None at all is an error.
-"""
+"""The layers of image networks, made with one choice of algebra, width, norm, activation and so on."""
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,7 +17,7 @@ from algebranets.algebra import Algebra
 from algebranets.nn import Conv2d, Lift2d, Linear, TupleGate, TupleNorm, Whitening2d, init
 from algebranets.nn.boundary import MODES
 
-#: By name, from the algebra: component-wise ones, and the paper's ablation, gates that act on whole tuples (B.1).
+#: Activations by name, made for an algebra: component-wise ones, and gates of whole tuples (appendix B.1).
 ACTIVATIONS: dict[str, Callable[[Algebra], nn.Module]] = {
     "relu": lambda _: nn.ReLU(inplace=True),
     "swish": lambda _: nn.SiLU(inplace=True),
@@ -31,13 +26,13 @@ ACTIVATIONS: dict[str, Callable[[Algebra], nn.Module]] = {
 }
 LayerT = TypeVar("LayerT", Conv2d, Linear)
 NORMS = ("batch", "whitening")
-#: What layers come with, and the algebra-specific one that the paper compares it with.
+#: The default initialization of layers, and one that depends on the algebra.
 INITS = ("glorot", "polar")
 
 
 @dataclass(frozen=True)
 class Kit:
-    """Layers of one network; channel counts go in and come out as real numbers."""
+    """Makes the layers of one network. All numbers of channels are real channels."""
 
     algebra: Algebra
     width: float = 1.0
@@ -55,29 +50,27 @@ class Kit:
             ("lift", self.lift_mode, MODES),
             ("init", self.init, INITS),
         ):
-            if value not in choices:
-                raise ValueError(f"{name} must be one of {', '.join(choices)}; got {value!r}.")
+            checks.one_of(name, value, choices)
 
     def channels(self, channels: int) -> int:
-        """The real channels that stand for ``channels`` of the real network: whole tuples, by the width rule."""
-        # Layers refuse sizes that torch cannot address; a float beyond them may be infinite, which has no floor.
-        num_tuples = math.floor(min(self.width * channels / self.algebra.dim + 0.5, checks.MOST_NUMBERS))
-        if not num_tuples:
+        """``channels`` of the real network times the width, rounded to the nearest whole tuples; none is an error."""
+        wanted, dim = self.width * channels, self.algebra.dim
+        if wanted < dim / 2:
             raise ValueError(
-                f"width={self.width} leaves no whole {self.algebra.name} tuple ({self.algebra.dim} numbers) of "
-                f"{channels} channels; the nearest width that works is {self.algebra.dim / (2 * channels)}."
+                f"width={self.width} leaves no whole {self.algebra.name} tuple ({dim} numbers) of {channels} "
+                f"channels; the nearest width that works is {dim / (2 * channels)}."
             )
-        return num_tuples * self.algebra.dim
+        return product.nearest_multiple(wanted, dim)
 
     def lift(self, channels: int, num_layers: int = 1, kernel_size: int = 1) -> Lift2d:
-        """Images to tuples: the paper's one-layer MLP at each pixel, unless told otherwise."""
+        """From images to tuples: by default the paper's one-layer MLP at each pixel."""
         return Lift2d(channels, self.lift_mode, num_layers, kernel_size=kernel_size, algebra=self.algebra)
 
     def conv(self, inp: int, out: int, kernel_size: int, stride: int = 1, groups: int = 1) -> Conv2d:
-        """A convolution without bias that keeps the image's size, up to its stride."""
+        """A convolution without bias, padded so that an image keeps its size if the stride is 1."""
         slide = (kernel_size, stride, kernel_size // 2)
         layer = Conv2d(inp, out, *slide, groups=groups, bias=False, algebra=self.algebra, lowering=self.lowering)
-        return self._initialised(layer)
+        return self._initialized(layer)
 
     def norm(self, channels: int) -> nn.Module:
         if self.norm_name == "whitening":
@@ -88,21 +81,21 @@ class Kit:
         return ACTIVATIONS[self.activation](self.algebra)
 
     def head(self, features: int, num_classes: int) -> Linear:
-        """One tuple for each class; `TupleNorm` makes the logits of it."""
+        """A linear layer that gives one tuple for each class; `TupleNorm` then gives the logits."""
         checks.whole("num_classes", num_classes, least=1)
         layer = Linear(features, num_classes * self.algebra.dim, algebra=self.algebra, lowering=self.lowering)
-        return self._initialised(layer)
+        return self._initialized(layer)
 
-    def _initialised(self, layer: LayerT) -> LayerT:
+    def _initialized(self, layer: LayerT) -> LayerT:
         if self.init == "polar":
             init.polar_(layer.weight, self.algebra)
         return layer
 
 
 class ImageNetwork(nn.Module, ABC):
-    """What every image network does around its own ``features``: mean over places, ``fc``, tuples to logits."""
+    """The base of image networks: ``features``, the mean over places, ``fc``, and tuples to logits."""
 
-    #: Of the images it is for.
+    #: The height and width of the images that the network was designed for.
     image_size: ClassVar[int] = 224
     fc: Linear
 
@@ -114,7 +107,7 @@ class ImageNetwork(nn.Module, ABC):
 
     @abstractmethod
     def features(self, x: Tensor) -> Tensor:
-        """The network's own part: images to channels, by way of ``lift``."""
+        """From images to feature maps, ``lift`` included."""
 
     def forward(self, x: Float[Tensor, "batch chan height width"]) -> Float[Tensor, "batch cls"]:
         if x.dim() != 4 or x.shape[1] != self.in_channels:
@@ -124,7 +117,7 @@ class ImageNetwork(nn.Module, ABC):
         return self.logits(self.fc(F.adaptive_avg_pool2d(self.features(x), 1).flatten(1)))
 
     def example_inputs(self, image_size: int | None = None) -> tuple[Tensor]:
-        """One image, as `account` wants it."""
+        """One image, for `account`."""
         size = self.image_size if image_size is None else checks.whole("image_size", image_size, least=1)
         checks.size("an image", (1, self.in_channels, size, size))
         return (torch.zeros(1, self.in_channels, size, size, device=next(self.parameters()).device),)

@@ -1,7 +1,7 @@
-"""What one does with a trained language model: measure it on a text, and let it write.
+"""Generation of text by a language model, and its bits per character on a text.
 
-Both models are called as ``logits, state = model(tokens, state)``; ``model.cache(state)`` is the state in which single
-tokens are decoded, ``model.vocab_size`` how many tokens there are.
+A language model is called as ``logits, state = model(tokens, state)``. ``model.cache(state)`` is the state with which
+tokens are generated one at a time, and ``model.vocab_size`` the number of different tokens.
 """
 
 from __future__ import annotations
@@ -32,10 +32,18 @@ def generate(
     top_p: float | None = None,
     seed: int | None = None,
 ) -> Iterator[str]:
-    """Text that goes on behind ``prompt``, piece by piece as it is made: one piece a character.
+    """Continue a text, character by character.
 
-    The model's vocabulary must be bytes; they are decoded as UTF-8, and what is no UTF-8 comes out as the replacement
-    character.
+    Bytes that are not UTF-8 become the replacement character.
+
+    Args:
+        model: A language model whose tokens are bytes (``vocab_size=256``).
+        prompt: The text to continue.
+        num_tokens: How many bytes to generate.
+        temperature: The divisor of the logits. Low temperatures prefer likely tokens; 0 takes the most likely one.
+        top_k: How many of the most likely tokens are candidates; None for all.
+        top_p: The most likely tokens that together have this probability are the candidates; None for all.
+        seed: The seed of the random numbers: the same seed draws the same tokens. None for a random one.
 
     >>> import algebranets as an
     >>> model = an.models.create("gru_lm", algebra="C", hidden_size=16)
@@ -43,7 +51,9 @@ def generate(
     ...     print(piece, end="", flush=True)  # doctest: +SKIP
     """
     if model.vocab_size != 256:
-        raise ValueError(f"generate takes a model of bytes, vocab_size=256; got {model.vocab_size}. sample takes any.")
+        raise ValueError(
+            f"generate needs a model of bytes, vocab_size=256; got {model.vocab_size}. Use sample instead."
+        )
     tokens = torch.tensor([list(prompt.encode())], dtype=torch.long)
     decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
     stream = sample(model, tokens, num_tokens, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
@@ -64,10 +74,22 @@ def sample(
     top_p: float | None = None,
     seed: int | None = None,
 ) -> Generator[Int[Tensor, " batch"], None, None]:
-    """The next tokens behind each row of ``tokens``, one a step.
+    """Continue a batch of token sequences, one token of each row at a time.
 
-    ``temperature`` 0 takes the likeliest; ``top_k`` keeps that many candidates; ``top_p`` keeps the likeliest ones that
-    together have that probability. The same ``seed`` draws the same tokens.
+    Args:
+        model: A language model.
+        tokens: The sequences to continue, at least one token each.
+        num_tokens: How many tokens to generate for each row.
+        temperature: The divisor of the logits. Low temperatures prefer likely tokens; 0 takes the most likely one.
+        top_k: How many of the most likely tokens are candidates; None for all.
+        top_p: The most likely tokens that together have this probability are the candidates; None for all.
+        seed: The seed of the random numbers: the same seed draws the same tokens. None for a random one.
+
+    >>> import algebranets as an
+    >>> model = an.models.create("gru_lm", algebra="C", hidden_size=16, vocab_size=10)
+    >>> tokens = torch.tensor([[1, 2, 3], [4, 5, 6]])
+    >>> torch.stack(list(an.models.sample(model, tokens, num_tokens=5, temperature=0)), dim=1).shape
+    torch.Size([2, 5])
     """
     _check_sampling(num_tokens, temperature, top_k, top_p, seed)
     _check_tokens(tokens, int(model.vocab_size))  # type: ignore[arg-type]
@@ -82,17 +104,22 @@ def sample(
             yield decoder().clone()
 
 
-def likeliest(logits: Float[Tensor, "batch vocab"]) -> Int[Tensor, " batch"]:
-    """The token of the greatest logit."""
+def most_likely(logits: Float[Tensor, "batch vocab"]) -> Int[Tensor, " batch"]:
+    """The most likely token of each row."""
     return logits.argmax(-1)
 
 
 class Decoder:
-    """Goes on behind a prompt, a token a call; on a GPU the call replays a CUDA graph.
+    """Continues a batch of token sequences by one token a call; on a GPU a call replays a CUDA graph.
 
-    ``token`` is what was drawn last, for each row of the prompt, and ``state`` what the model goes on from: both stay
-    where they are, and a call writes the next ones into them. ``draw`` makes tokens of logits; if it draws from a
-    ``generator``, that must be given too. The model should be in evaluation mode.
+    ``token`` holds the last token of each row, and ``state`` the model's state. Each call writes the next ones into the
+    same tensors. The model should be in evaluation mode.
+
+    Args:
+        model: A language model.
+        tokens: The sequences to continue, at least one token each.
+        draw: A function from logits (batch, vocab) to tokens (batch,); it takes the most likely ones by default.
+        generator: The generator from which ``draw`` takes random numbers, if it does.
 
     >>> import torch, algebranets as an
     >>> model = an.models.create("gru_lm", algebra="C", hidden_size=16)
@@ -105,7 +132,7 @@ class Decoder:
         self,
         model: nn.Module,
         tokens: Int[Tensor, "batch time"],
-        draw: Callable[[Tensor], Tensor] = likeliest,
+        draw: Callable[[Tensor], Tensor] = most_likely,
         generator: torch.Generator | None = None,
     ) -> None:
         self.model, self.draw, self.generator = model, draw, generator
@@ -117,24 +144,24 @@ class Decoder:
 
     @torch.no_grad()
     def __call__(self) -> Int[Tensor, " batch"]:
-        """The next token of each row: `token`, which the next call overwrites."""
+        """The next token of each row. It is the tensor `token`, which the next call overwrites."""
         if self._is_warm and self.token.is_cuda and self._graph is None:
             self._graph = self._capture()
         if self._graph is not None:
             self._graph.replay()
-        else:  # the first step compiles and allocates what may not be compiled or allocated during capture
+        else:  # the first step compiles and allocates, which is not allowed during capture
             self._step()
             self._is_warm = True
         return self.token
 
     def _step(self) -> None:
         logits, state = self.model(self.token[:, None], self.state)
-        if isinstance(state, Tensor):  # caches have been written into
+        if isinstance(state, Tensor):  # a cache is written in place
             self.state.copy_(state)
         self.token.copy_(self.draw(logits[:, -1]))
 
     def _capture(self) -> torch.cuda.CUDAGraph:
-        """The step as a graph; nothing runs yet."""
+        """The step as a graph, which is captured and not run."""
         graph = torch.cuda.CUDAGraph()
         if self.generator is not None:
             graph.register_generator_state(self.generator)
@@ -145,9 +172,19 @@ class Decoder:
 
 @torch.no_grad()
 def bits_per_character(model: nn.Module, text: Int[Tensor, " time"], segment: int = 512, **options: Any) -> float:
-    """How many bits the model needs for each character of ``text`` but the first, its state carried from end to end.
+    """The mean number of bits that a model needs for each character of a text after the first.
 
-    ``options`` go to the model, such as ``window=4608`` for a Transformer-XL.
+    The model reads the text in segments and carries its state from one to the next.
+
+    Args:
+        model: A language model.
+        text: The tokens of the text, at least two.
+        segment: How many tokens the model reads at a time.
+        options: Further arguments of the model, such as ``window=4608`` for a Transformer-XL.
+
+    >>> import algebranets as an
+    >>> model = an.models.create("gru_lm", algebra="H", hidden_size=16)
+    >>> bits = an.models.bits_per_character(model, torch.tensor(list(b"abracadabra")))
     """
     if text.dim() != 1 or len(text) < 2 or checks.whole("segment", segment) < 1:
         raise ValueError(
@@ -172,9 +209,9 @@ def _draw(
     generator: torch.Generator,
 ) -> Int[Tensor, " batch"]:
     if temperature == 0:
-        return likeliest(logits)
+        return most_likely(logits)
     logits, order = (logits.float() if logits.dtype.itemsize < 4 else logits).sort(dim=-1, descending=True)
-    least = torch.finfo(logits.dtype).tiny  # the inverse, by which a GPU multiplies, is not infinite
+    least = torch.finfo(logits.dtype).tiny  # its inverse, by which a GPU multiplies, is finite
     # The largest logit becomes 0, so that a low temperature keeps it and turns all others into -inf.
     logits = (logits - logits[:, :1]) / max(temperature, least)
     if top_k is not None:
@@ -183,8 +220,8 @@ def _draw(
     if top_p is not None:
         before = probabilities.cumsum(-1) - probabilities
         probabilities = probabilities.masked_fill(before >= max(top_p, least), 0)
-    # What torch.multinomial does, less a check that the GPU would be waited for: of clocks with these rates, the one
-    # that strikes first.
+    # As torch.multinomial, but without its check, which waits for the GPU: the first of exponential clocks with these
+    # rates.
     clocks = torch.empty_like(probabilities).exponential_(generator=generator)
     place = (probabilities / clocks).argmax(-1, keepdim=True)
     return order.gather(1, place)[:, 0]

@@ -1,7 +1,7 @@
-"""MobileNet-v1 over an algebra (Section 4.1): its depthwise convolutions are tuple-depthwise.
+"""MobileNet-v1 over an algebra (Section 4.1), with tuple-depthwise convolutions.
 
-A tuple-depthwise convolution multiplies one weight tuple into one input tuple at each place: the components mix, and a
-value loaded is multiplied more often than in the real network, where such layers are bound by memory.
+A tuple-depthwise convolution multiplies each input tuple by a weight tuple of its own. The components mix, so each
+value that is loaded takes part in more multiplies than in the real network, where such layers are bound by memory.
 """
 
 from __future__ import annotations
@@ -23,7 +23,19 @@ BLOCKS = (
 
 
 class MobileNetV1(ImageNetwork):
-    """MobileNet-v1 over an algebra, with the usual width multiplier.
+    """MobileNet-v1 over an algebra.
+
+    Args:
+        algebra: The algebra, an `Algebra` or a name such as "M2R".
+        width: A factor of all channels. Channels are rounded to the nearest whole tuples, halves up.
+        num_classes: The number of classes.
+        in_channels: Channels of the images.
+        activation: "relu", "swish", or "mean-gate" or "determinant-gate", which act on whole tuples.
+        norm: "batch" for batch norm or "whitening".
+        lift: What the components of the lifted image are besides the image: "learned", "zeros" or "copy".
+        init: "glorot" (each component independently) or "polar" (tuples of random size and direction).
+        lowering: How products are computed. "auto" chooses by device, shape and dtype; "blocks", "bilinear",
+            "kernels" and "reference" are ways to compute them. All give the same result up to rounding.
 
     >>> import torch, algebranets as an
     >>> model = an.models.create("mobilenet_v1", algebra=an.M2R, width=0.5, num_classes=10)
@@ -64,7 +76,7 @@ class MobileNetV1(ImageNetwork):
 
 
 def _separable(kit: Kit, inp: int, out: int, stride: int) -> nn.Sequential:
-    """Each tuple by itself over its neighbourhood, then all tuples at each place."""
+    """A tuple-depthwise 3 x 3 convolution, then a 1 x 1 convolution."""
     return nn.Sequential(
         OrderedDict(
             depthwise=kit.conv(inp, inp, 3, stride, groups=inp // kit.algebra.dim),

@@ -1,6 +1,6 @@
-"""ResNet-18/34/50/101 over an algebra (Section 4.1): torchvision's layout and parameter names.
+"""ResNet-18, 34, 50 and 101 over an algebra (Section 4.1), with torchvision's layout and parameter names.
 
-Over R, `load_state_dict` takes torchvision's own, and the logits are the same.
+Over R, torchvision's state dicts can be loaded, and the logits are the same.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from algebranets.models.kit import ImageNetwork, Kit
 
 
 class _Block(nn.Module):
-    """Convolutions beside a shortcut; in its kinds, ``planes`` and ``out`` are the real channels within and behind."""
+    """A residual block. In subclasses, ``planes`` are the channels inside the block and ``out`` those after it."""
 
     expansion: ClassVar[int]
 
@@ -32,7 +32,7 @@ class _Block(nn.Module):
 
 
 class BasicBlock(_Block):
-    """Two 3 x 3 convolutions: ResNet-18 and 34."""
+    """The block of ResNet-18 and 34: two 3 x 3 convolutions."""
 
     expansion = 1
 
@@ -49,7 +49,7 @@ class BasicBlock(_Block):
 
 
 class Bottleneck(_Block):
-    """1 x 1, 3 x 3 (with the stride, as in torchvision), 1 x 1: ResNet-50 and 101."""
+    """The block of ResNet-50 and 101: convolutions of 1 x 1, 3 x 3 (with the stride, as in torchvision) and 1 x 1."""
 
     expansion = 4
 
@@ -68,7 +68,23 @@ class Bottleneck(_Block):
 
 
 class ResNet(ImageNetwork):
-    """A residual network over an algebra: Lift, convolutions, one tuple a class, its norm the logit.
+    """A residual network over an algebra. `models.create` makes the usual ones by name, such as "resnet50".
+
+    Images are lifted to tuples; the last layer gives one tuple for each class, and its norm is the logit.
+
+    Args:
+        block: `BasicBlock` or `Bottleneck`.
+        num_blocks: Blocks in each of the four stages.
+        algebra: The algebra, an `Algebra` or a name such as "M2R".
+        width: A factor of all channels. Channels are rounded to the nearest whole tuples, halves up.
+        num_classes: The number of classes.
+        in_channels: Channels of the images.
+        activation: "relu", "swish", or "mean-gate" or "determinant-gate", which act on whole tuples.
+        norm: "batch" for batch norm or "whitening".
+        lift: What the components of the lifted image are besides the image: "learned", "zeros" or "copy".
+        init: "glorot" (each component independently) or "polar" (tuples of random size and direction).
+        lowering: How products are computed. "auto" chooses by device, shape and dtype; "blocks", "bilinear",
+            "kernels" and "reference" are ways to compute them. All give the same result up to rounding.
 
     >>> import torch, algebranets as an
     >>> model = an.models.create("resnet18", algebra=an.H, width=0.25, num_classes=10, activation="swish")
@@ -113,7 +129,7 @@ class ResNet(ImageNetwork):
         return self.layer4(self.layer3(self.layer2(self.layer1(x))))  # type: ignore[operator]
 
 
-#: The usual depths: `ResNet` with its blocks given.
+#: The usual depths.
 resnet18 = partial(ResNet, BasicBlock, (2, 2, 2, 2))
 resnet34 = partial(ResNet, BasicBlock, (3, 4, 6, 3))
 resnet50 = partial(ResNet, Bottleneck, (3, 4, 6, 3))

@@ -1,7 +1,7 @@
-"""Transformer-XL over an algebra (Section 4.3): segments with memory, relative positions, a real attention matrix.
+"""Transformer-XL over an algebra (Section 4.3), with memory, relative positions and real scores.
 
-Every linear layer inside is over the algebra. Embeddings are ordinary ones whose vectors are read as tuples, tied to
-the real readout; u and v are shared by all layers; layer norms stand behind the residual additions, or come first.
+Every linear layer but the readout is over the algebra. Embeddings are read as tuples, and the real readout shares their
+weight. The biases u and v of attention are shared by all layers.
 
 Shapes: B batch, T time, P positions in memory, E = d_model, V characters.
 """
@@ -21,17 +21,17 @@ from algebranets import checks, product
 from algebranets.algebra import Algebra
 from algebranets.nn import Embedding, Linear, RelativeAttention
 from algebranets.nn.attention import tuples_per_head
-from algebranets.nn.decoding import AddNorm
+from algebranets.nn.norm import AddNorm
 from algebranets.nn.relative import KeyValueCache, sinusoids
 
-#: For each layer the inputs of the last positions, or a cache of the keys and values made of them.
+#: For each layer, the inputs of the last positions, or a cache of their keys and values.
 Memory = Sequence[Tensor] | Sequence[KeyValueCache]
 
 
 class TransformerXLLayer(nn.Module):
     """Attention over the window, then a feed-forward network, each added to its input.
 
-    The sum is normalised or, with ``norm_first``, what goes into each of the two.
+    Layer norms follow the additions or, with ``norm_first``, come before attention and feed-forward network.
     """
 
     def __init__(
@@ -66,9 +66,9 @@ class TransformerXLLayer(nn.Module):
             _, x = self.norm1(x, self.dropout(self.attention(x, positions, u, v, memory)))
             _, x = self.norm2(x, self._feed_forward(x))
             return x
-        attended = self.dropout(self.attention(self.norm1(x), positions, u, v, self._normalised(memory)))
-        x, normalised = self.norm2(x, attended)
-        return x + self._feed_forward(normalised)
+        attended = self.dropout(self.attention(self.norm1(x), positions, u, v, self._normalized(memory)))
+        x, normalized = self.norm2(x, attended)
+        return x + self._feed_forward(normalized)
 
     def _feed_forward(self, x: Float[Tensor, "batch time embed"]) -> Float[Tensor, "batch time embed"]:
         return self.dropout(self.linear2(self.dropout(self.linear1(x, activation="relu"))))
@@ -76,24 +76,36 @@ class TransformerXLLayer(nn.Module):
     def cache(
         self, memory: Float[Tensor, "batch past embed"], positions: Float[Tensor, "slots embed"]
     ) -> KeyValueCache:
-        """What to hand `forward` as memory to go on one token at a time."""
-        return self.attention.cache(self._normalised(memory) if self.norm_first else memory, positions)
+        """A cache of the memory's keys and values, to pass to `forward` when tokens come one at a time."""
+        return self.attention.cache(self._normalized(memory) if self.norm_first else memory, positions)
 
-    def _normalised(self, memory: Tensor | KeyValueCache) -> Any:
-        """Inputs of earlier positions, as attention has them; what is in a cache was made of such."""
+    def _normalized(self, memory: Tensor | KeyValueCache) -> Any:
+        """The memory as attention takes it: normalized inputs, or a cache, whose keys were computed from such."""
         return memory if isinstance(memory, KeyValueCache) else self.norm1(memory)
 
 
 class TransformerXL(nn.Module):
     """A Transformer-XL character model over an algebra.
 
-    Each position sees itself and ``window`` positions before it, in every layer: so the memory of a segment is exactly
-    what recomputing the longer context would give, however a text is cut (only gradients stop at the cut), and one
-    token at a time gives the same again. ``forward(..., window=4608)`` looks further back than training did; distances
-    that training never saw count as the farthest it saw (Transformer-XL's ``clamp_len``).
+    Each position sees itself and ``window`` positions before it, in every layer. So the logits do not depend on how a
+    text is cut into segments; only gradients stop at the cuts. One token at a time gives the same logits too.
 
-    Layer norms stand behind residual additions, as in Transformer-XL, or ``norm_first``, with one more at the end: many
-    layers then bear a higher learning rate, and a shorter warm-up.
+    Args:
+        algebra: The algebra, an `Algebra` or a name such as "M2R".
+        num_layers: The number of layers.
+        d_model: Real numbers in each position's vector, a multiple of the algebra's dim times ``num_heads``.
+        num_heads: Heads of attention; each holds whole tuples.
+        ff_size: Real numbers between the two layers of the feed-forward network, a multiple of the algebra's dim.
+        vocab_size: The number of different tokens.
+        window: How many positions before its own each position sees.
+        dropout: The share of activations that is set to zero in training.
+        norm_first: Whether layer norms come before attention and feed-forward network, with one more at the end, and
+            not after the residual additions. Deep networks then train with higher learning rates.
+        attention_kernel: How attention is computed: "auto", "sdpa" (torch's attention) or "triton" (our kernels).
+        recompute_attention: Whether "sdpa" computes its mask again in the backward pass. False is faster and keeps one
+            tensor of the size of the attention matrix for each layer.
+        lowering: How products are computed. "auto" chooses by device, shape and dtype; "blocks", "bilinear",
+            "kernels" and "reference" are ways to compute them. All give the same result up to rounding.
 
     >>> import torch, algebranets as an
     >>> model = an.models.create("transformer_xl", algebra="M2R", num_layers=2, d_model=64, ff_size=128, window=16)
@@ -103,7 +115,7 @@ class TransformerXL(nn.Module):
     (torch.Size([2, 10, 256]), torch.Size([2, 16, 64]))
     """
 
-    #: The axis of a memory that counts texts.
+    #: The batch axis of a memory.
     state_batch_axis: ClassVar[int] = 0
 
     def __init__(
@@ -148,7 +160,15 @@ class TransformerXL(nn.Module):
     def forward(
         self, tokens: Int[Tensor, "batch time"], memory: Memory | None = None, window: int | None = None
     ) -> tuple[Float[Tensor, "batch time vocab"], Memory]:
-        """Logits, and the memory for the next segment (or, given a cache and one token a row, the same cache)."""
+        """Logits for the next token at each position, and the memory for the next segment.
+
+        Args:
+            tokens: A batch of segments of texts.
+            memory: The memory that an earlier call returned, or None at the beginning of a text. With a cache from
+                `cache`, tokens come one at a time, and the same cache is returned.
+            window: How many positions each position sees, if not as many as in training. Distances that training never
+                saw count as the largest that it saw (Transformer-XL's ``clamp_len``).
+        """
         x = self.dropout(self.embedding(tokens) * math.sqrt(self.d_model))
         memory = memory or self._no_memory(len(tokens))
         caches = [state for state in memory if isinstance(state, KeyValueCache)]
@@ -172,7 +192,13 @@ class TransformerXL(nn.Module):
     def cache(
         self, memory: Sequence[Tensor] | None = None, window: int | None = None, batch_size: int = 1
     ) -> list[KeyValueCache]:
-        """What to hand `forward` as memory to go on one token at a time: keys and values, each computed once."""
+        """Keys and values of a memory, to pass to `forward` as its memory when tokens come one at a time.
+
+        Args:
+            memory: The memory that `forward` returned, or None at the beginning of a text.
+            window: How many positions each token sees, if not as many as in training.
+            batch_size: The number of texts, if there is no memory.
+        """
         window = self._checked_window(window)
         positions = self._positions(window)
         caches = []
@@ -185,27 +211,13 @@ class TransformerXL(nn.Module):
         return self.window if window is None else checks.whole("window", window, least=1)
 
     def _positions(self, window: int) -> Float[Tensor, "dist embed"]:
-        """Of all distances in a window. What training never saw is as far as the farthest it saw."""
+        """The position vectors of all distances in a window. Distances beyond training's count as its largest."""
         return sinusoids(window + 1, self.d_model, self.u.device, farthest=self.window)
 
     def _no_memory(self, batch_size: int) -> list[Tensor]:
         return [self.u.new_zeros(batch_size, 0, self.d_model)] * len(self.layers)
 
     def example_inputs(self) -> tuple[Tensor, list[KeyValueCache]]:
-        """One token that sees a full window, as `account` wants it."""
+        """One token and a full cache, for `account`."""
         full = [self.u.new_zeros(1, self.window, self.d_model)] * len(self.layers)
         return torch.zeros(1, 1, dtype=torch.long, device=self.u.device), self.cache(full)
-
-    def paper_operations(self, tokens: Tensor, memory: Memory | None = None) -> float | None:
-        """Multiply-adds of single tokens as the paper's Enwik8 table counts them (it counts nothing else).
-
-        The output and position projections are left out; the embedding is counted as a product with a one-hot vector;
-        scaling the scores is counted; a token sees ``window`` positions in all.
-        """
-        if memory is None or not isinstance(memory[0], KeyValueCache):
-            return None
-        per_weight = self.algebra.multiplies / self.algebra.dim**2
-        weights = 3 * self.d_model**2 + 2 * self.d_model * self.ff_size
-        window = memory[0].window
-        layer = per_weight * weights + 3 * self.d_model * window + self.num_heads * window
-        return tokens.numel() * (len(self.layers) * layer + 2 * self.embedding.weight.numel())

@@ -1,4 +1,4 @@
-"""Published weights: safetensors files that say what model they are of."""
+"""Published weights: safetensors files that hold a model's weights and its description."""
 
 from __future__ import annotations
 
@@ -19,9 +19,19 @@ from algebranets.nn.sparse import SparseLinear, sparse
 
 
 def publish(model: nn.Module, name: str, algebra: Algebra, options: Mapping[str, Any], path: Path) -> None:
-    """Write the weights of `models.create`'s model ``name``; its algebra's table and its options stand beside them.
+    """Write a model's weights to a file that `load` can make the model from.
 
-    It may be a sparse one of it, as `algebranets.sparse` makes them.
+    Args:
+        model: The model, or its sparse copy from `algebranets.sparse`.
+        name: The name by which `models.create` makes the model.
+        algebra: The model's algebra; its table is written too.
+        options: The other arguments with which `models.create` made the model.
+        path: The file to write, usually ``weights.safetensors``.
+
+    >>> import tempfile, algebranets as an
+    >>> file = Path(tempfile.mkdtemp()) / "weights.safetensors"
+    >>> model = an.models.create("gru_lm", algebra="H", hidden_size=16)
+    >>> an.models.publish(model, "gru_lm", an.H, {"hidden_size": 16}, file)
     """
     is_sparse = any(isinstance(module, SparseLinear) for module in model.modules())
     described = {"model": name, "options": dict(options), "algebra": algebra.to_dict(), "sparse": is_sparse}
@@ -30,7 +40,10 @@ def publish(model: nn.Module, name: str, algebra: Algebra, options: Mapping[str,
 
 
 def load(path: Path | str) -> nn.Module:
-    """The model whose weights are in a run's folder or in a ``.safetensors`` file, in evaluation mode.
+    """Load a published model with its weights, in evaluation mode.
+
+    Args:
+        path: The folder of a finished run, or a ``.safetensors`` file that `publish` wrote.
 
     >>> import tempfile, torch, algebranets as an
     >>> file = Path(tempfile.mkdtemp()) / "weights.safetensors"
@@ -53,15 +66,19 @@ def load(path: Path | str) -> nn.Module:
 
 
 def describe(path: Path | str) -> tuple[Path, dict[str, Any]]:
-    """The file of the weights that `load` would read, and what it says of its model: what `publish` wrote."""
+    """The file that `load` would read, and the description of the model in it.
+
+    Args:
+        path: The folder of a finished run, or a ``.safetensors`` file.
+    """
     path = Path(path)
     file = path / "weights.safetensors" if path.is_dir() else path
     if not file.exists():
         if not path.is_dir():
             raise ValueError(f"{path} does not exist: give a finished run's folder, or its weights.safetensors.")
         if not (path / "config.json").exists():
-            raise ValueError(f"{path} is no run's folder: it has neither weights.safetensors nor config.json.")
-        raise ValueError(f"{path} is not finished: go on with it by `algebranets train --resume {path}`.")
+            raise ValueError(f"{path} is not a run's folder: it has neither weights.safetensors nor config.json.")
+        raise ValueError(f"{path} is not finished: continue it with `algebranets train --resume {path}`.")
     try:
         with safe_open(file, "pt") as opened:
             described = json.loads((opened.metadata() or {})["algebranets"])
@@ -73,9 +90,9 @@ def describe(path: Path | str) -> tuple[Path, dict[str, Any]]:
 
 
 def _foreign(file: Path, error: Exception) -> ValueError:
-    """The error that says why these are no weights of ours; torch takes a line a tensor for it, here it is one."""
+    """The error that says, in one line, why a file cannot be loaded; torch's has a line for each tensor."""
     reason = f"there is no {error} in it" if isinstance(error, KeyError) else str(error)
     return ValueError(
-        f"{file} is no file of algebranets' weights, or damaged: it must be as `algebranets train` wrote it "
+        f"{file} is not a file of algebranets' weights, or it is damaged: it must be as `algebranets train` wrote it "
         f"({textwrap.shorten(reason, 200, placeholder=' ...')})."
     )

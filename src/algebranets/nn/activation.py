@@ -1,4 +1,4 @@
-"""Gates that act on whole tuples: t <- f(g(t)) t. Component-wise activations are torch's own."""
+"""`TupleGate`, an activation of whole tuples. Component-wise activations are torch's own."""
 
 from __future__ import annotations
 
@@ -15,10 +15,16 @@ from algebranets.nn.boundary import scaled
 
 
 class TupleGate(nn.Module):
-    """``t <- f(g(t)) t``: one number of each tuple, g, decides through f how much of the tuple passes (appendix B.1).
+    """Multiply each tuple t by the number ``f(g(t))``: the paper's activations of whole tuples (appendix B.1).
 
-    ``g`` is "mean", "determinant" or a function of tuples (component, ...) to numbers (...); ``f`` is "heaviside" or
-    any activation. With the Heaviside step whole tuples become zero, and their products can be skipped.
+    With the Heaviside step as f, whole tuples become zero, and their products can be skipped.
+
+    Args:
+        g: What number is computed from a tuple: "mean", "determinant", or a function that takes tuples as a tensor
+            (component, ...) and returns numbers (...).
+        f: What is computed from that number: "heaviside" (1 above 0, else 0) or a function such as `torch.sigmoid`.
+        dim: The channel axis, -1 by default; 1 for images.
+        algebra: The algebra, an `Algebra` or a name such as "M2R".
 
     >>> import torch, algebranets as an
     >>> gate = an.nn.TupleGate(algebra=an.C)
@@ -38,14 +44,15 @@ class TupleGate(nn.Module):
         self.algebra = algebras.get(algebra)
         self.g, self.f, self.dim = g, f, checks.whole("dim", dim)
         if isinstance(g, str) and g not in _REDUCTIONS:
-            raise ValueError(f"g must be 'mean', 'determinant' or a function; got {g!r}.")
+            hint = checks.did_you_mean(g, _REDUCTIONS)
+            raise ValueError(f"g must be 'mean', 'determinant' or a function; got {g!r}.{hint}")
         if isinstance(f, str) and f != "heaviside":
             raise ValueError(f"f must be 'heaviside' or an activation such as torch.sigmoid; got {f!r}.")
 
     def forward(self, x: Tensor) -> Tensor:
         dim = product.tuple_axis(x, self.algebra, self.dim)
         t = product.tuples(x, self.algebra, dim).movedim(dim, 0)
-        if self.f == "heaviside" and self.g == "determinant":  # the sign does not depend on the scale
+        if self.f == "heaviside" and self.g == "determinant":  # scaling a tuple does not change the sign
             t, _ = scaled(t, 0, degree=sum(block.size for block in self.algebra.blocks))
         value = self.g(t) if callable(self.g) else _REDUCTIONS[self.g](t, self.algebra)
         gate = self.f(value) if callable(self.f) else (value > 0).to(x.dtype)
@@ -56,16 +63,25 @@ class TupleGate(nn.Module):
 
 
 def determinant(t: Float[Tensor, "comp *rest"], algebra: Algebra) -> Float[Tensor, "*rest"]:
-    """The determinant of multiplication by a tuple, each block counted once: det t over M_n(R), |t|^2 over C.
+    """The determinant of left multiplication by each tuple, with copies of a block counted once.
 
-    It is zero just where t divides zero. It is computed in float32 or better.
+    It is det t over M_n(R) and |t|^2 over C. It is zero if and only if t divides zero. It is computed in float32 or
+    better.
+
+    Args:
+        t: Tuples, with components in table order on the first axis.
+        algebra: The algebra.
+
+    >>> import algebranets as an
+    >>> determinant(torch.tensor([1.0, 2.0, 3.0, 4.0]), an.M2R)
+    tensor(-2.)
     """
     wide = t.float() if t.dtype.itemsize < 4 else t
     return torch.stack([_block_determinant(wide, block) for block in algebra.blocks]).prod(0).to(t.dtype)
 
 
 def block_matrices(t: Float[Tensor, "comp *rest"], block: Block) -> Float[Tensor, "*rest row column"]:
-    """rho(t) of each tuple."""
+    """The matrix rho(t) by which each tuple acts in a block of the algebra."""
     return torch.stack([torch.stack(row, -1) for row in _rows(t, block)], -2)
 
 
@@ -81,7 +97,7 @@ def _block_determinant(t: Tensor, block: Block) -> Tensor:
 
 
 def _expand(rows: list[list[Tensor]]) -> Tensor:
-    """A small determinant along its first row: exact derivatives at singular matrices."""
+    """A small determinant, expanded along its first row: its derivatives are exact at singular matrices."""
     if len(rows) == 1:
         return rows[0][0]
     minors = ([row[:q] + row[q + 1 :] for row in rows[1:]] for q in range(len(rows)))

@@ -1,4 +1,4 @@
-"""Where real numbers become tuples and tuples real numbers: `Lift` at the input, `TupleNorm` before the softmax."""
+"""`Lift`, from real numbers to tuples at the input, and `TupleNorm`, from tuples to real logits."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MODES = ("learned", "zeros", "copy")
 
 
 class _Lift(nn.Module):
-    """The first component is the input; what the others are is ``mode``'s choice."""
+    """The first component is the input; ``mode`` says what the others are."""
 
     num_axes: ClassVar[int] = 0
 
@@ -33,10 +33,8 @@ class _Lift(nn.Module):
         algebra: Algebra | str,
     ) -> None:
         super().__init__()
-        if mode not in MODES:
-            raise ValueError(f"mode must be one of {', '.join(MODES)}; got {mode!r}.")
-        if checks.whole("num_layers", num_layers) not in (1, 2):
-            raise ValueError(f"num_layers must be 1 or 2; got {num_layers}.")
+        checks.one_of("mode", mode, MODES)
+        checks.one_of("num_layers", checks.whole("num_layers", num_layers), (1, 2))
         self.algebra = algebras.get(algebra)
         self.channels, self.mode = checks.whole("channels", channels, least=1), mode
         if hidden_channels is not None:
@@ -71,9 +69,18 @@ class _Lift(nn.Module):
 
 
 class Lift(_Lift):
-    """Real features, the last axis, to tuples: the first component is the input, the others an MLP of it.
+    """Turn real features into tuples: the first component is the input, the others are an MLP of it.
 
-    ``mode`` "learned" is the paper's one- or two-layer MLP; "zeros" and "copy" are what it compares with.
+    The output has ``channels * algebra.dim`` features on the last axis.
+
+    Args:
+        channels: Real features of the input, on its last axis.
+        mode: What the other components are: "learned", an MLP of the input as in the paper; "zeros"; or "copy", the
+            input again. The paper compares the first with the other two.
+        num_layers: Layers of the MLP, 1 or 2.
+        hidden_channels: Features between two layers; as many as the MLP's output has by default.
+        device, dtype: Of the parameters.
+        algebra: The algebra, an `Algebra` or a name such as "M2R".
 
     >>> import torch, algebranets as an
     >>> lift = an.nn.Lift(10, algebra=an.H)
@@ -117,20 +124,57 @@ class _ConvLift(_Lift):
 
 
 class Lift1d(_ConvLift):
-    """`Lift` for (batch, channels, length): the MLP is one or two convolutions."""
+    """Turn a real sequence (batch, channels, length) into tuples: the first component is the input.
+
+    The output has ``channels * algebra.dim`` channels.
+
+    Args:
+        channels: Real channels of the input.
+        mode: What the other components are: "learned", one or two convolutions of the input; "zeros"; or "copy".
+        num_layers: How many convolutions, 1 or 2, with a ReLU between them.
+        hidden_channels: Channels between two convolutions; as many as the last one has by default.
+        kernel_size: The size of the kernels.
+        device, dtype: Of the parameters.
+        algebra: The algebra, an `Algebra` or a name such as "M2R".
+
+    >>> import torch, algebranets as an
+    >>> an.nn.Lift1d(3, algebra=an.H)(torch.randn(2, 3, 10)).shape
+    torch.Size([2, 12, 10])
+    """
 
     num_axes = 1
 
 
 class Lift2d(_ConvLift):
-    """`Lift` for images (batch, channels, height, width): the MLP is one or two convolutions."""
+    """Turn real images (batch, channels, height, width) into tuples: the first component is the image.
+
+    The output has ``channels * algebra.dim`` channels.
+
+    Args:
+        channels: Real channels of the image.
+        mode: What the other components are: "learned", one or two convolutions of the image; "zeros"; or "copy".
+        num_layers: How many convolutions, 1 or 2, with a ReLU between them.
+        hidden_channels: Channels between two convolutions; as many as the last one has by default.
+        kernel_size: The size of the kernels, one number or 2 of them.
+        device, dtype: Of the parameters.
+        algebra: The algebra, an `Algebra` or a name such as "M2R".
+
+    >>> import torch, algebranets as an
+    >>> an.nn.Lift2d(3, kernel_size=1, algebra=an.M2R)(torch.randn(2, 3, 8, 8)).shape
+    torch.Size([2, 12, 8, 8])
+    """
 
     num_axes = 2
 
     def into(self, conv: Conv2d, x: Tensor) -> Tensor:
-        """``conv(self(x))``. Both being linear, on a GPU it is one convolution of the image.
+        """Compute ``conv(self(x))``, on a GPU as one convolution of the image if the Lift is linear.
 
-        Lifted images are large: to make them would take longer than the convolution. Layers with hooks are called.
+        Lifted images are large, and writing them would take longer than the convolution. Layers with hooks are called
+        one after the other.
+
+        Args:
+            conv: The convolution that follows.
+            x: The real images.
         """
         listened = any(m._forward_hooks or m._forward_pre_hooks for m in (*self.modules(), conv))
         if x.is_cuda and not listened and self._merges_with(conv):
@@ -142,8 +186,8 @@ class Lift2d(_ConvLift):
         return self.algebra.dim > 1 and is_pointwise and conv.groups == 1 and conv.padding_mode == "zeros"
 
     def _merged(self, conv: Conv2d, x: Tensor) -> Tensor:
-        """The Lift's biases become the kernel of one more channel: ones, but zeros where the image is padded."""
-        with torch.autocast(x.device.type, enabled=False):  # the kernel's own precision
+        """One convolution with the product of both weights. The Lift's biases are the kernel of a channel of ones."""
+        with torch.autocast(x.device.type, enabled=False):  # multiply weights in their own precision
             kernel = torch.einsum(
                 "ocyx,ci->oiyx", product.real_weight(conv.weight, self.algebra), self._matrix(conv.weight)
             )
@@ -151,7 +195,7 @@ class Lift2d(_ConvLift):
         return F.conv2d(image, kernel, conv.bias, conv.stride, conv.padding, conv.dilation)
 
     def _matrix(self, like: Tensor) -> Float[Tensor, "feat chan_and_one"]:
-        """The Lift as a matrix, the last column its biases."""
+        """The Lift as a matrix whose last column holds the biases."""
         own = torch.eye(self.channels, self.channels + 1, dtype=like.dtype, device=like.device)
         if isinstance(self.mlp, nn.Conv2d):
             weight = self.mlp.weight.flatten(1)
@@ -164,16 +208,36 @@ class Lift2d(_ConvLift):
 
 
 class Lift3d(_ConvLift):
-    """`Lift` for volumes: the MLP is one or two convolutions."""
+    """Turn real volumes (batch, channels, depth, height, width) into tuples: the first component is the input.
+
+    The output has ``channels * algebra.dim`` channels.
+
+    Args:
+        channels: Real channels of the input.
+        mode: What the other components are: "learned", one or two convolutions of the input; "zeros"; or "copy".
+        num_layers: How many convolutions, 1 or 2, with a ReLU between them.
+        hidden_channels: Channels between two convolutions; as many as the last one has by default.
+        kernel_size: The size of the kernels, one number or 3 of them.
+        device, dtype: Of the parameters.
+        algebra: The algebra, an `Algebra` or a name such as "M2R".
+
+    >>> import torch, algebranets as an
+    >>> an.nn.Lift3d(1, mode="zeros", algebra=an.C)(torch.randn(2, 1, 4, 4, 4)).shape
+    torch.Size([2, 2, 4, 4, 4])
+    """
 
     num_axes = 3
 
 
 class TupleNorm(nn.Module):
-    """Tuples to real numbers by their L2 norm: the logits of an AlgebraNet. A real number (over R) stays itself.
+    """Turn each tuple into one real number, its L2 norm: the logits of an AlgebraNet. Over R it is the identity.
 
-    At a zero tuple, where the norm has no derivative, its gradient is zero. The norm is right
-    wherever it fits into a number, even if the squares of components do not.
+    The gradient of a zero tuple, where the norm has no derivative, is zero. The norm is right whenever it can be
+    represented, even if the squares of the components overflow or underflow.
+
+    Args:
+        dim: The channel axis, -1 by default; 1 for images.
+        algebra: The algebra, an `Algebra` or a name such as "M2R".
 
     >>> import torch, algebranets as an
     >>> an.nn.TupleNorm(algebra=an.C)(torch.tensor([3.0, 0.0, 4.0, 0.0]))  # the tuples (3, 4) and (0, 0)
@@ -190,8 +254,8 @@ class TupleNorm(nn.Module):
         if self.algebra.dim == 1:
             return x
         t, scale = scaled(x.unflatten(dim, (self.algebra.dim, -1)), dim, degree=2)
-        # A sum of squares is zero or far above the smallest number: the clamp only takes the gradient from zero. The
-        # scale of a zero tuple is the smallest number too, so that their product is rounded to zero.
+        # A sum of squares is zero or far above the smallest number: the clamp only removes the gradient at zero. The
+        # scale of a zero tuple is also the smallest number, so that the product of the two rounds to zero.
         root = t.square().sum(dim).clamp(min=torch.finfo(t.dtype).tiny).sqrt()
         return product.in_format_of(x, (root * scale.squeeze(dim)).to(x.dtype))
 
@@ -200,10 +264,14 @@ class TupleNorm(nn.Module):
 
 
 def scaled(t: Tensor, dim: int, degree: int) -> tuple[Tensor, Tensor]:
-    """``t / scale`` and ``scale``: products of ``degree`` components along ``dim`` then fit into a number.
+    """``t / scale`` and ``scale``, so that products of ``degree`` components neither overflow nor all become zero.
 
-    They neither overflow nor all become zero. The scale has no gradient and is 1 except for very large and very small
-    tuples. Both results are float32 or better.
+    The scale has no gradient and is 1 except for very large and very small tuples. Both results are float32 or better.
+
+    Args:
+        t: Tuples.
+        dim: The component axis.
+        degree: How many components are multiplied.
     """
     t = t.float() if t.dtype.itemsize < 4 else t
     limits = torch.finfo(t.dtype)

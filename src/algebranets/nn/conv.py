@@ -1,9 +1,8 @@
-"""Convolutions and their transposes over an algebra; groups count tuples, so depthwise is ``groups=tuples``."""
+"""Convolutions over an algebra."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -17,7 +16,9 @@ _PADDING_MODES = {"zeros": "constant", "reflect": "reflect", "replicate": "repli
 Size = int | tuple[int, ...]
 
 
-class _Conv(Weighted):
+class Conv(Weighted):
+    """What convolutions and transposed convolutions share: arguments, their checks, and the weight."""
+
     num_axes: ClassVar[int]
 
     def __init__(
@@ -44,10 +45,9 @@ class _Conv(Weighted):
         self.dilation = checks.per_axis("dilation", dilation, self.num_axes, least=1)
         self.output_padding = (0,) * self.num_axes
         self.padding = self._checked_padding(padding)
-        if padding_mode not in _PADDING_MODES or (self.transposed and padding_mode != "zeros"):
-            allowed = ["zeros"] if self.transposed else list(_PADDING_MODES)
-            raise ValueError(f"padding_mode must be one of {', '.join(allowed)}; got {padding_mode!r}.")
-        self.padding_mode = padding_mode
+        self.padding_mode = checks.one_of(
+            "padding_mode", padding_mode, ["zeros"] if self.transposed else _PADDING_MODES
+        )
         num_in = product.whole_tuples(in_channels, self.algebra, "in_channels")
         num_out = product.whole_tuples(out_channels, self.algebra, "out_channels")
         if checks.whole("groups", groups) < 1 or num_in % groups or num_out % groups:
@@ -87,7 +87,7 @@ class _Conv(Weighted):
         return ", ".join([*parts, f"algebra={self.algebra.name}"])
 
 
-class _ForwardConv(_Conv):
+class _ForwardConv(Conv):
     def forward(self, x: Tensor) -> Tensor:
         padding = self.padding
         if self.padding_mode != "zeros":
@@ -97,7 +97,7 @@ class _ForwardConv(_Conv):
         return product.conv(x, self.weight, self.bias, geometry=geometry, algebra=self.algebra, lowering=self.lowering)
 
     def _both_sides(self) -> list[int]:
-        """The padding as `F.pad` wants it: last axis first, before and behind."""
+        """The padding as `F.pad` takes it: last axis first, before and after."""
         if self.padding == "valid":
             return [0] * (2 * self.num_axes)
         sides = []
@@ -110,74 +110,52 @@ class _ForwardConv(_Conv):
         return sides
 
 
-class _TransposedConv(_Conv):
-    transposed = True
-
-    def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        kernel_size: Size,
-        stride: Size = 1,
-        padding: Size = 0,
-        output_padding: Size = 0,
-        groups: int = 1,
-        bias: bool = True,
-        dilation: Size = 1,
-        padding_mode: str = "zeros",
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-        *,
-        algebra: Algebra | str,
-        lowering: product.Lowering = "auto",
-    ) -> None:
-        slide = (kernel_size, stride, padding, dilation)
-        options: dict[str, Any] = {"device": device, "dtype": dtype, "algebra": algebra, "lowering": lowering}
-        super().__init__(in_channels, out_channels, *slide, groups, bias, padding_mode, **options)
-        self.output_padding = checks.per_axis("output_padding", output_padding, self.num_axes, least=0)
-        for axis, extra in enumerate(self.output_padding):
-            limit = max(self.stride[axis], self.dilation[axis])
-            if extra >= limit:
-                raise ValueError(
-                    f"output_padding must be less than the larger of stride and dilation, which is {limit} on spatial "
-                    f"axis {axis}; got {extra}."
-                )
-
-    def forward(self, x: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
-        extra = self.output_padding if output_size is None else self._fill_up(x, output_size)
-        geometry = self._geometry(self.padding, extra)
-        return product.conv(x, self.weight, self.bias, geometry=geometry, algebra=self.algebra, lowering=self.lowering)
-
-    def _fill_up(self, x: Tensor, output_size: Sequence[int]) -> tuple[int, ...]:
-        """The output padding that makes an output of ``output_size``, which has the spatial axes or all axes."""
-        if len(output_size) not in (self.num_axes, x.dim()):
-            raise ValueError(
-                f"output_size must have {self.num_axes} entries, one for each spatial axis, or {x.dim()}, one for each "
-                f"axis of the input; got {tuple(output_size)}."
-            )
-        assert not isinstance(self.padding, str), "transposed convolutions take numbers only"
-        wanted = output_size[-self.num_axes :]
-        extra = []
-        for axis, size in enumerate(x.shape[-self.num_axes :]):
-            reach = self.dilation[axis] * (self.kernel_size[axis] - 1) + 1
-            least = (size - 1) * self.stride[axis] - 2 * self.padding[axis] + reach
-            most = least + self.stride[axis] - 1
-            if not least <= wanted[axis] <= most:
-                raise ValueError(
-                    f"output_size must lie between {least} and {most} on spatial axis {axis}; got {wanted[axis]}."
-                )
-            extra.append(wanted[axis] - least)
-        return tuple(extra)
-
-
 class Conv1d(_ForwardConv):
-    """`torch.nn.Conv1d` over an algebra; over R it is `torch.nn.Conv1d`."""
+    """`torch.nn.Conv1d` over an algebra; over R it is `torch.nn.Conv1d`.
+
+    Args:
+        in_channels: Real channels of the input, a multiple of the algebra's dim.
+        out_channels: Real channels of the output, a multiple of the algebra's dim.
+        kernel_size: The size of the kernel.
+        stride: The step between places.
+        padding: How many places are added on both sides of the input; or "same" or "valid".
+        dilation: The distance between the kernel's taps.
+        groups: How many groups the tuples are divided into; tuples of different groups do not mix. Groups count
+            tuples, not channels: ``groups=in_channels // algebra.dim`` is a depthwise convolution.
+        bias: Whether to add a bias, one number for each output channel.
+        padding_mode: What is added there: "zeros", "reflect", "replicate" or "circular".
+        device, dtype: Of the parameters.
+        algebra: The algebra, an `Algebra` or a name such as "M2R".
+        lowering: How the product is computed. "auto" chooses by device, shape and dtype; "blocks", "bilinear",
+            "kernels" and "reference" are ways to compute it. All give the same result up to rounding.
+
+    >>> import torch, algebranets as an
+    >>> conv = an.nn.Conv1d(8, 12, 3, padding=1, algebra=an.H)  # 2 tuples in, 3 out
+    >>> conv(torch.randn(5, 8, 10)).shape
+    torch.Size([5, 12, 10])
+    """
 
     num_axes = 1
 
 
 class Conv2d(_ForwardConv):
     """`torch.nn.Conv2d` over an algebra; over R it is `torch.nn.Conv2d`.
+
+    Args:
+        in_channels: Real channels of the input, a multiple of the algebra's dim.
+        out_channels: Real channels of the output, a multiple of the algebra's dim.
+        kernel_size: The size of the kernel, one number or 2 of them.
+        stride: The step between places, one number or 2 of them.
+        padding: How many places are added on both sides of the input, one number or 2 of them; or "same" or "valid".
+        dilation: The distance between the kernel's taps, one number or 2 of them.
+        groups: How many groups the tuples are divided into; tuples of different groups do not mix. Groups count
+            tuples, not channels: ``groups=in_channels // algebra.dim`` is a depthwise convolution.
+        bias: Whether to add a bias, one number for each output channel.
+        padding_mode: What is added there: "zeros", "reflect", "replicate" or "circular".
+        device, dtype: Of the parameters.
+        algebra: The algebra, an `Algebra` or a name such as "M2R".
+        lowering: How the product is computed. "auto" chooses by device, shape and dtype; "blocks", "bilinear",
+            "kernels" and "reference" are ways to compute it. All give the same result up to rounding.
 
     >>> import torch, algebranets as an
     >>> depthwise = an.nn.Conv2d(64, 64, 3, padding=1, groups=16, algebra=an.H)  # 16 tuples, each on its own
@@ -189,24 +167,28 @@ class Conv2d(_ForwardConv):
 
 
 class Conv3d(_ForwardConv):
-    """`torch.nn.Conv3d` over an algebra; over R it is `torch.nn.Conv3d`."""
+    """`torch.nn.Conv3d` over an algebra; over R it is `torch.nn.Conv3d`.
 
-    num_axes = 3
+    Args:
+        in_channels: Real channels of the input, a multiple of the algebra's dim.
+        out_channels: Real channels of the output, a multiple of the algebra's dim.
+        kernel_size: The size of the kernel, one number or 3 of them.
+        stride: The step between places, one number or 3 of them.
+        padding: How many places are added on both sides of the input, one number or 3 of them; or "same" or "valid".
+        dilation: The distance between the kernel's taps, one number or 3 of them.
+        groups: How many groups the tuples are divided into; tuples of different groups do not mix. Groups count
+            tuples, not channels: ``groups=in_channels // algebra.dim`` is a depthwise convolution.
+        bias: Whether to add a bias, one number for each output channel.
+        padding_mode: What is added there: "zeros", "reflect", "replicate" or "circular".
+        device, dtype: Of the parameters.
+        algebra: The algebra, an `Algebra` or a name such as "M2R".
+        lowering: How the product is computed. "auto" chooses by device, shape and dtype; "blocks", "bilinear",
+            "kernels" and "reference" are ways to compute it. All give the same result up to rounding.
 
-
-class ConvTranspose1d(_TransposedConv):
-    """`torch.nn.ConvTranspose1d` over an algebra; over R it is `torch.nn.ConvTranspose1d`."""
-
-    num_axes = 1
-
-
-class ConvTranspose2d(_TransposedConv):
-    """`torch.nn.ConvTranspose2d` over an algebra; over R it is `torch.nn.ConvTranspose2d`."""
-
-    num_axes = 2
-
-
-class ConvTranspose3d(_TransposedConv):
-    """`torch.nn.ConvTranspose3d` over an algebra; over R it is `torch.nn.ConvTranspose3d`."""
+    >>> import torch, algebranets as an
+    >>> conv = an.nn.Conv3d(8, 12, 3, padding="same", algebra=an.M2R)
+    >>> conv(torch.randn(5, 8, 4, 6, 6)).shape
+    torch.Size([5, 12, 4, 6, 6])
+    """
 
     num_axes = 3

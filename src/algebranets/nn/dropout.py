@@ -1,4 +1,4 @@
-"""Dropout of whole tuples. Component-wise dropout, which the paper uses, is `torch.nn.Dropout` itself."""
+"""`TupleDropout`, which drops whole tuples. The paper uses component-wise dropout, `torch.nn.Dropout`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,18 @@ from algebranets.algebra import Algebra
 
 
 class TupleDropout(nn.Module):
-    """`torch.nn.Dropout` that zeroes all components of a tuple together; ``dim`` is the channel axis."""
+    """`torch.nn.Dropout` that sets all components of a tuple to zero together.
+
+    Args:
+        p: The probability of a tuple to be set to zero in training.
+        dim: The channel axis, -1 by default; 1 for images.
+        algebra: The algebra, an `Algebra` or a name such as "M2R".
+
+    >>> import torch, algebranets as an
+    >>> y = an.nn.TupleDropout(0.5, algebra=an.H)(torch.ones(1, 400))
+    >>> torch.equal(an.tuples(y, an.H).any(1), an.tuples(y, an.H).all(1))
+    True
+    """
 
     def __init__(self, p: float = 0.5, dim: int = -1, *, algebra: Algebra | str) -> None:
         super().__init__()

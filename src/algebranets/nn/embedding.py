@@ -1,4 +1,4 @@
-"""Embeddings over an algebra."""
+"""Embeddings whose vectors are read as tuples."""
 
 from __future__ import annotations
 
@@ -13,7 +13,15 @@ from algebranets.algebra import Algebra
 
 
 class Embedding(nn.Embedding):
-    """`torch.nn.Embedding` whose vectors are read as tuples: the paper's reshaped embedding, nothing is multiplied.
+    """`torch.nn.Embedding` whose vectors are read as tuples, as in the paper. Nothing is multiplied.
+
+    Args:
+        num_embeddings: The number of vectors.
+        embedding_dim: Real numbers in a vector, a multiple of the algebra's dim.
+        padding_idx: The index of a vector that stays as it is in training, or None.
+        max_norm: The largest norm of a vector, or None.
+        args, kwargs: The other arguments of `torch.nn.Embedding`, in its order.
+        algebra: The algebra, an `Algebra` or a name such as "M2R".
 
     >>> import torch, algebranets as an
     >>> an.tuples(an.nn.Embedding(256, 512, algebra=an.M2R)(torch.tensor([1, 2, 3])), an.M2R).shape
@@ -46,7 +54,13 @@ class Embedding(nn.Embedding):
 
     @classmethod
     def from_pretrained(cls, embeddings: Tensor, *args: Any, algebra: Algebra | str, **kwargs: Any) -> Embedding:  # type: ignore[override]
-        """`torch.nn.Embedding.from_pretrained` over an algebra."""
+        """An embedding with the given vectors, as `torch.nn.Embedding.from_pretrained` makes it.
+
+        Args:
+            embeddings: The vectors, (num_embeddings, embedding_dim).
+            args, kwargs: The other arguments of `torch.nn.Embedding.from_pretrained`, in its order.
+            algebra: The algebra, an `Algebra` or a name such as "M2R".
+        """
         return nn.Embedding.from_pretrained.__func__(partial(cls, algebra=algebra), embeddings, *args, **kwargs)  # type: ignore[attr-defined]
 
     def extra_repr(self) -> str:

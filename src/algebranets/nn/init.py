@@ -1,6 +1,8 @@
-"""Initialisers for weights over an algebra. Fans count the real products that reach (or leave) one component.
+"""Initializers for weights over an algebra.
 
-Over R they are `torch.nn.init`'s; for every algebra they keep the variance of activations as those do for real layers.
+Fans count real products: how many are summed in one component of the output, and how many use one component of the
+input. So activations keep their variance over every algebra as they do in real layers, and over R the initializers are
+those of `torch.nn.init`.
 """
 
 from __future__ import annotations
@@ -14,17 +16,23 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-from algebranets import product
+from algebranets import checks, product
 from algebranets.algebra import Algebra
 
 
 @contextmanager
 def new_value(module: nn.Module, name: str) -> Iterator[Tensor]:
-    """A tensor to write the new value of a module's parameter into: itself, or what is then assigned to it.
+    """A tensor into which to write the new value of a module's parameter, parametrized or not.
+
+    It is the parameter itself or, if the parameter is parametrized, a tensor that is assigned to it afterwards.
+
+    Args:
+        module: The module.
+        name: The name of its parameter.
 
     >>> from algebranets import H, nn
     >>> layer = torch.nn.utils.parametrizations.weight_norm(nn.Linear(8, 12, algebra=H))
-    >>> with new_value(layer, "weight") as weight:  # layer.weight is computed anew whenever one asks for it
+    >>> with new_value(layer, "weight") as weight:  # layer.weight is computed each time it is read
     ...     _ = xavier_uniform_(weight, H)
     """
     if name in module._parameters:
@@ -36,13 +44,13 @@ def new_value(module: nn.Module, name: str) -> Iterator[Tensor]:
             setattr(module, name, fresh)
         except (RuntimeError, NotImplementedError, ValueError) as error:
             raise ValueError(
-                f"{name} is parametrized by {_parametrizations(module, name)}, to which this value cannot be assigned: "
-                f"they must have a right_inverse that takes it ({error})."
+                f"{name} is parametrized by {_parametrizations(module, name)}, which does not take this value: each "
+                f"parametrization must have a right_inverse that takes it ({error})."
             ) from None
     else:
         raise ValueError(
-            f"{name} must be a parameter to be assigned to, but a hook computes it in each forward, as "
-            "torch.nn.utils.weight_norm and spectral_norm have it: take those of torch.nn.utils.parametrizations."
+            f"{name} must be a parameter to be assigned to, but a hook computes it in each forward, as with "
+            "torch.nn.utils.weight_norm and spectral_norm: use those of torch.nn.utils.parametrizations."
         )
 
 
@@ -51,7 +59,15 @@ def _parametrizations(module: Any, name: str) -> str:
 
 
 def fans(weight: Tensor, algebra: Algebra, stacks: int = 1) -> tuple[float, float]:
-    """``(fan_in, fan_out)``: how many products are summed in one output component, and how many use one input's.
+    """How many real products are summed in one component of the output, and how many use one of the input.
+
+    Args:
+        weight: The weight, as a layer stores it.
+        algebra: The algebra.
+        stacks: How many weights lie one after the other along the first axis, such as the gates of a GRU.
+
+    Returns:
+        ``(fan_in, fan_out)``.
 
     >>> from algebranets import H, nn
     >>> fans(nn.Linear(8, 12, algebra=H).weight, H)  # 2 tuples in, 3 out, 4 products each
@@ -63,39 +79,100 @@ def fans(weight: Tensor, algebra: Algebra, stacks: int = 1) -> tuple[float, floa
 
 
 def xavier_uniform_(weight: Tensor, algebra: Algebra, gain: float = 1.0, stacks: int = 1) -> Tensor:
-    """Glorot's uniform initialisation, each component independently: the default of every layer here."""
+    """Initialize a weight by Glorot's uniform rule, each component independently. Every layer here starts so.
+
+    Args:
+        weight: The weight, as a layer stores it.
+        algebra: The algebra.
+        gain: A factor of the standard deviation.
+        stacks: How many weights lie one after the other along the first axis, such as the gates of a GRU.
+
+    >>> from algebranets import H, nn
+    >>> layer = nn.Linear(8, 12, algebra=H)
+    >>> xavier_uniform_(layer.weight, H, gain=2.0) is layer.weight
+    True
+    """
     return _uniform(weight, gain * math.sqrt(2 / sum(fans(weight, algebra, stacks))))
 
 
 def xavier_normal_(weight: Tensor, algebra: Algebra, gain: float = 1.0, stacks: int = 1) -> Tensor:
-    """Glorot's normal initialisation, each component independently."""
+    """Initialize a weight by Glorot's normal rule, each component independently.
+
+    Args:
+        weight: The weight, as a layer stores it.
+        algebra: The algebra.
+        gain: A factor of the standard deviation.
+        stacks: How many weights lie one after the other along the first axis, such as the gates of a GRU.
+
+    >>> from algebranets import H, nn
+    >>> layer = nn.Linear(8, 12, algebra=H)
+    >>> xavier_normal_(layer.weight, H) is layer.weight
+    True
+    """
     return _normal(weight, gain * math.sqrt(2 / sum(fans(weight, algebra, stacks))))
 
 
 def kaiming_uniform_(weight: Tensor, algebra: Algebra, nonlinearity: Any = "relu", stacks: int = 1) -> Tensor:
-    """He's uniform initialisation, each component independently."""
+    """Initialize a weight by He's uniform rule, each component independently.
+
+    Args:
+        weight: The weight, as a layer stores it.
+        algebra: The algebra.
+        nonlinearity: The activation that follows, as `torch.nn.init.calculate_gain` takes it.
+        stacks: How many weights lie one after the other along the first axis, such as the gates of a GRU.
+
+    >>> from algebranets import H, nn
+    >>> layer = nn.Linear(8, 12, algebra=H)
+    >>> kaiming_uniform_(layer.weight, H) is layer.weight
+    True
+    """
     return _uniform(weight, _he(weight, algebra, nonlinearity, stacks))
 
 
 def kaiming_normal_(weight: Tensor, algebra: Algebra, nonlinearity: Any = "relu", stacks: int = 1) -> Tensor:
-    """He's normal initialisation, each component independently."""
+    """Initialize a weight by He's normal rule, each component independently.
+
+    Args:
+        weight: The weight, as a layer stores it.
+        algebra: The algebra.
+        nonlinearity: The activation that follows, as `torch.nn.init.calculate_gain` takes it.
+        stacks: How many weights lie one after the other along the first axis, such as the gates of a GRU.
+
+    >>> from algebranets import H, nn
+    >>> layer = nn.Linear(8, 12, algebra=H)
+    >>> kaiming_normal_(layer.weight, H) is layer.weight
+    True
+    """
     return _normal(weight, _he(weight, algebra, nonlinearity, stacks))
 
 
 def polar_(
     weight: Tensor, algebra: Algebra, criterion: str = "xavier", transposed: bool = False, stacks: int = 1
 ) -> Tensor:
-    """Tuples of random size and direction: r (cos t 1 + sin t u), for any algebra with a unit.
+    """Initialize a weight by tuples of random size and direction, r (cos t 1 + sin t u).
 
-    r is chi-distributed, t uniform, u a random direction across the unit. Over C it is the initialisation of Trabelsi
-    et al. (2018), over H that of Gaudet & Maida (2018); ``criterion`` "xavier" or "kaiming" sets the variance.
+    r is chi-distributed, t is uniform, and u is a random direction orthogonal to the unit 1. Over C it is the
+    initialization of Trabelsi et al. (2018), over H that of Gaudet and Maida (2018).
+
+    Args:
+        weight: The weight, as a layer stores it.
+        algebra: The algebra, which must have a unit.
+        criterion: The rule for the variance: "xavier" for Glorot's, "kaiming" for He's.
+        transposed: Whether the weight's axes are (in, out), as in a transposed convolution.
+        stacks: How many weights lie one after the other along the first axis, such as the gates of a GRU.
+
+    >>> from algebranets import H, nn
+    >>> layer = nn.Linear(8, 12, algebra=H)
+    >>> polar_(layer.weight, H, criterion="kaiming") is layer.weight
+    True
     """
     if algebra.unit is None:
-        raise ValueError(f"polar_ needs an algebra with a unit, which {algebra.name} has not; use xavier_uniform_.")
+        raise ValueError(
+            f"polar_ needs an algebra with a unit, which {algebra.name} does not have; use xavier_uniform_."
+        )
     fan_in, fan_out = fans(weight, algebra, stacks)
     variances = {"xavier": 2 / (fan_in + fan_out), "kaiming": 2 / fan_in}
-    if criterion not in variances:
-        raise ValueError(f"criterion must be 'xavier' or 'kaiming'; got {criterion!r}.")
+    checks.one_of("criterion", criterion, variances)
     _check_writable(weight)
     with torch.no_grad():
         like = product.weight_tuples(weight, algebra, transposed, stacks)
@@ -104,7 +181,7 @@ def polar_(
         unit = (unit / unit.norm()).reshape(-1, *[1] * (like.dim() - 1))
         across = torch.randn_like(like)
         across = across - (across * unit).sum(0) * unit
-        # In R nothing lies across the unit: a direction is a sign.
+        # In R nothing is orthogonal to the unit: a direction is a sign.
         angle = torch.rand_like(radius) * 2 * math.pi if algebra.dim > 1 else (torch.rand_like(radius) < 0.5) * math.pi
         direction = angle.cos() * unit + angle.sin() * torch.nn.functional.normalize(across, dim=0)
         return weight.copy_(product.weight_from_tuples(radius * direction, algebra, transposed, stacks))
@@ -125,10 +202,13 @@ def _uniform(weight: Tensor, std: float) -> Tensor:
 
 
 def _check_writable(weight: Tensor) -> None:
-    """What is written into the result of a computation is lost; parts of a parameter are none."""
+    """Raise an error if ``weight`` is the result of a computation, where what is written would be lost.
+
+    A view of a parameter is not such a result.
+    """
     whole = weight._base if weight._is_view() else weight
     if whole is not None and whole.grad_fn is not None:
         raise ValueError(
-            "weight must be a parameter or a plain tensor to be initialized; got the result of a computation, which a "
-            "parametrized layer's weight is: take `with init.new_value(layer, 'weight') as weight`."
+            "weight must be a parameter or a plain tensor to be initialized; got the result of a computation, such as "
+            "the weight of a parametrized layer: use `with init.new_value(layer, 'weight') as weight`."
         )

@@ -1,4 +1,4 @@
-"""Linear layers, and what every layer with one weight over an algebra has."""
+"""`Linear`, and the base class of layers with one weight over an algebra."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from algebranets import algebra as algebras
 from algebranets import product
 from algebranets.algebra import Algebra
 from algebranets.nn import init
+from algebranets.nn.weights import AlgebraWeight, reset_weights
 
 
 class Weighted(nn.Module):
-    """A layer with one ``weight`` and one ``bias`` over an algebra."""
+    """A layer with one ``weight`` and one ``bias`` over an algebra: the base of linear layers and convolutions."""
 
     #: Whether the weight's axes are (in, out) instead of (out, in).
     transposed: ClassVar[bool] = False
@@ -30,34 +31,48 @@ class Weighted(nn.Module):
         self.lowering = lowering
 
     def reset_parameters(self) -> None:
-        """Glorot for each component of the weight independently (the paper's choice), zero for the bias."""
-        with init.new_value(self, "weight") as weight:
-            init.xavier_uniform_(weight, self.algebra)
-        if self.bias is not None:
-            with init.new_value(self, "bias") as bias:
-                nn.init.zeros_(bias)
+        """Initialize the weight by Glorot's rule, each component independently as in the paper; the bias is zero."""
+        reset_weights(self, biases=["bias"])
+
+    def algebra_weights(self) -> list[AlgebraWeight]:
+        """The weights over the algebra, as accounting and pruning ask for them: here there is one."""
+        return [AlgebraWeight("weight", self.algebra, transposed=self.transposed)]
 
     @property
     def weight_tuples(self) -> Float[Tensor, "comp first second *kernel"]:
-        """The weight as (component in table order, out, in, ...), however it is stored; assign to it to change it.
+        """The weight as (component in table order, out, in, ...), however it is stored. Assign to it to change it.
 
-        A parametrized weight changes as by ``layer.weight = ...``: the parameter is set so that the weight is what was
-        assigned, as far as that can be. Under a `Pruner`'s mask or a spectral norm, the parameter gets what was
-        assigned, and the weight is that masked or normalized. Where torch cannot do it, it is a `ValueError`.
+        A transposed convolution's is (component, in, out, ...). Assigning to a parametrized weight works as with
+        ``layer.weight = ...``: torch sets the parameter through the parametrization's ``right_inverse``. Under a
+        `Pruner`'s mask or a spectral norm, the parameter gets the assigned value, and the weight is that value masked
+        or normalized. A parametrization that cannot be assigned to is a `ValueError`.
         """
-        return product.weight_tuples(self.weight, self.algebra, self.transposed)
+        (weight,) = self.algebra_weights()
+        return weight.tuples(self.weight)
 
     @weight_tuples.setter
     def weight_tuples(self, value: Tensor) -> None:
-        expected = product.weight_tuples(self.weight, self.algebra, self.transposed).shape
+        (weight,) = self.algebra_weights()
+        expected = weight.tuples(self.weight).shape
         if value.shape != expected:
             raise ValueError(f"weight_tuples must have shape {tuple(expected)}; got {tuple(value.shape)}.")
-        with torch.no_grad(), init.new_value(self, "weight") as weight:
-            weight.copy_(product.weight_from_tuples(value, self.algebra, self.transposed))
+        with torch.no_grad(), init.new_value(self, "weight") as stored:
+            stored.copy_(weight.from_tuples(value))
 
 
 class Linear(Weighted):
-    """`torch.nn.Linear` over an algebra: ``y_o = sum_i w_oi . x_i + b_o``; over R it is `torch.nn.Linear`.
+    """`torch.nn.Linear` over an algebra: ``y_o = sum_i w_oi . x_i + b_o``.
+
+    Over R it is `torch.nn.Linear`. Over an algebra of dim A it has 1 / A of the parameters.
+
+    Args:
+        in_features: Real numbers in each input, a multiple of the algebra's dim.
+        out_features: Real numbers in each output, a multiple of the algebra's dim.
+        bias: Whether to add a bias, one number for each output feature.
+        device, dtype: Of the parameters.
+        algebra: The algebra, an `Algebra` or a name such as "M2R".
+        lowering: How the product is computed. "auto" chooses by device, shape and dtype; "blocks", "bilinear",
+            "kernels" and "reference" are ways to compute it. All give the same result up to rounding.
 
     >>> import torch, algebranets as an
     >>> layer = an.nn.Linear(512, 256, algebra=an.M2R)
@@ -86,7 +101,13 @@ class Linear(Weighted):
         self.reset_parameters()
 
     def forward(self, x: Float[Tensor, "*batch inp"], activation: str | None = None) -> Float[Tensor, "*batch out"]:
-        """``activation`` may name one to follow (relu, silu, gelu, sigmoid, tanh), which kernels for decoding fuse."""
+        """Multiply the weight with the last axis of ``x``.
+
+        Args:
+            x: The input, ``in_features`` real numbers on the last axis.
+            activation: An activation to apply to the output: "relu", "silu", "gelu", "sigmoid" or "tanh". The kernels
+                for decoding compute it together with the product.
+        """
         options: dict[str, Any] = {"algebra": self.algebra, "lowering": self.lowering, "activation": activation}
         return product.linear(x, self.weight, self.bias, **options)
 

@@ -1,4 +1,4 @@
-"""Evaluation mode for a while."""
+"""A context in which a model is in evaluation mode."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import nn
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """``model.eval()``, and afterwards each module's mode as it was."""
+    """Put a model into evaluation mode, and each of its modules back into its own mode afterwards."""
     training = [module for module in model.modules() if module.training]
     model.eval()
     try:

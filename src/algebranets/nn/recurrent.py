@@ -1,7 +1,6 @@
-"""Recurrent layers and cells over an algebra, with torch.nn's names, arguments and parameter names.
+"""Recurrent layers over an algebra, with torch.nn's names, arguments and parameter names.
 
-Layers run through torch's fused kernels, one call per layer (see `product.blocks.recurrent`). ``recurrent_bias=False``
-leaves out ``bias_hh``: one bias a gate, as most papers write it, where torch has two.
+Layers run through torch's fused kernels, one call a layer.
 """
 
 from __future__ import annotations
@@ -10,14 +9,13 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from algebranets import algebra as algebras
 from algebranets import checks, product
 from algebranets.algebra import Algebra
-from algebranets.nn import init
+from algebranets.nn.weights import AlgebraWeight, reset_weights
 from algebranets.product.cells import MODES
 
 
@@ -76,24 +74,26 @@ class _Recurrent(nn.Module):
 
     @property
     def num_directions(self) -> int:
+        """2 if the layer is bidirectional, else 1."""
         return 2 if self.bidirectional else 1
 
     def _suffixes(self, layer: int) -> list[str]:
         return [f"_l{layer}", f"_l{layer}_reverse"][: self.num_directions]
 
-    @property
-    def weight_names(self) -> list[str]:
-        """The names of the weights, whatever parametrizes them."""
-        kinds = ("weight_ih", "weight_hh", "weight_hr")[: 3 if self.proj_size else 2]
+    def algebra_weights(self) -> list[AlgebraWeight]:
+        """The weights over the algebra, as accounting and pruning ask for them: those of every layer and direction."""
+        stacks = {"weight_ih": MODES[self.mode].num_gates, "weight_hh": MODES[self.mode].num_gates}
+        if self.proj_size:
+            stacks["weight_hr"] = 1
         suffixes = [suffix for layer in range(self.num_layers) for suffix in self._suffixes(layer)]
-        return [kind + suffix for suffix in suffixes for kind in kinds]
+        return [AlgebraWeight(name + suffix, self.algebra, num) for suffix in suffixes for name, num in stacks.items()]
 
     def reset_parameters(self) -> None:
-        """Glorot for each component of each gate independently, zero for the biases."""
-        _reset(self, self.weight_names, self.algebra, MODES[self.mode].num_gates)
+        """Initialize each gate by Glorot's rule, each component independently; biases are zero."""
+        reset_weights(self, [weight.name.replace("weight", "bias") for weight in self.algebra_weights()])
 
     def flatten_parameters(self) -> None:
-        """Nothing to do: torch's layers need it for cuDNN, ours lay their weights out in each forward."""
+        """Does nothing. torch's layers need it for cuDNN; these arrange their weights in each forward."""
 
     def _direction(self, suffix: str) -> product.Direction:
         names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh", "weight_hr")
@@ -126,7 +126,7 @@ class _Recurrent(nn.Module):
     def _start(
         self, x: Tensor, batch: int, state: tuple[Tensor, ...] | None, order: Tensor | None
     ) -> tuple[Tensor, ...]:
-        """The states to begin with: zeros, or those given, in the order in which a packed sequence has its rows."""
+        """The initial states: zeros, or those given, in the order of a packed sequence's rows."""
         if x.shape[-1] != self.input_size:
             raise ValueError(f"the input must have input_size={self.input_size} features; got {x.shape[-1]}.")
         sizes = [self.proj_size or self.hidden_size, self.hidden_size][: MODES[self.mode].num_states]
@@ -174,7 +174,7 @@ class _Recurrent(nn.Module):
 
 
 class _OneState(_Recurrent):
-    """A layer whose state is one tensor, the output itself."""
+    """A layer whose state is one tensor, its output."""
 
     def forward(self, x: Tensor | PackedSequence, hx: Tensor | None = None) -> tuple[Tensor | PackedSequence, Tensor]:
         y, (h,) = self._run(x, None if hx is None else (hx,))
@@ -182,7 +182,31 @@ class _OneState(_Recurrent):
 
 
 class RNN(_OneState):
-    """`torch.nn.RNN` over an algebra; over R it is `torch.nn.RNN`."""
+    """`torch.nn.RNN` over an algebra; over R it is `torch.nn.RNN`.
+
+    Args:
+        input_size: Real numbers in each input, a multiple of the algebra's dim.
+        hidden_size: Real numbers in the state, a multiple of the algebra's dim.
+        num_layers: How many layers follow one another.
+        nonlinearity: "tanh" or "relu".
+        bias: Whether the gates have biases.
+        batch_first: Whether inputs and outputs are (batch, time, features), not (time, batch, features).
+        dropout: The share of outputs that is set to zero in training, after each layer but the last.
+        bidirectional: Whether a second direction reads the sequence from its end. The output then holds the tuples of
+            both directions, side by side in each component.
+        proj_size: Must be 0; only the LSTM has projections.
+        recurrent_bias: Whether there is a second bias for each gate, ``bias_hh``, as in torch. Most papers have one.
+        device, dtype: Of the parameters.
+        algebra: The algebra, an `Algebra` or a name such as "M2R".
+        lowering: How the product is computed. "auto" chooses by device, shape and dtype; "blocks", "bilinear",
+            "kernels" and "reference" are ways to compute it. All give the same result up to rounding.
+
+    >>> import torch, algebranets as an
+    >>> rnn = an.nn.RNN(64, 128, nonlinearity="relu", algebra=an.H)
+    >>> y, h = rnn(torch.randn(10, 3, 64))
+    >>> y.shape, h.shape
+    (torch.Size([10, 3, 128]), torch.Size([1, 3, 128]))
+    """
 
     def __init__(
         self,
@@ -190,15 +214,44 @@ class RNN(_OneState):
         hidden_size: int,
         num_layers: int = 1,
         nonlinearity: str = "tanh",
-        *args: Any,
-        **kwargs: Any,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        *,
+        proj_size: int = 0,
+        recurrent_bias: bool = True,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+        algebra: Algebra | str,
+        lowering: product.Lowering = "auto",
     ) -> None:
-        self.mode = _rnn_mode(nonlinearity)
-        super().__init__(input_size, hidden_size, num_layers, *args, **kwargs)
+        self.mode = rnn_mode(nonlinearity)
+        super().__init__(
+            input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional,
+            proj_size=proj_size, recurrent_bias=recurrent_bias, device=device, dtype=dtype,
+            algebra=algebra, lowering=lowering,
+        )  # fmt: skip
 
 
 class GRU(_OneState):
     """`torch.nn.GRU` over an algebra; over R it is `torch.nn.GRU`.
+
+    Args:
+        input_size: Real numbers in each input, a multiple of the algebra's dim.
+        hidden_size: Real numbers in the state, a multiple of the algebra's dim.
+        num_layers: How many layers follow one another.
+        bias: Whether the gates have biases.
+        batch_first: Whether inputs and outputs are (batch, time, features), not (time, batch, features).
+        dropout: The share of outputs that is set to zero in training, after each layer but the last.
+        bidirectional: Whether a second direction reads the sequence from its end. The output then holds the tuples of
+            both directions, side by side in each component.
+        proj_size: Must be 0; only the LSTM has projections.
+        recurrent_bias: Whether there is a second bias for each gate, ``bias_hh``, as in torch. Most papers have one.
+        device, dtype: Of the parameters.
+        algebra: The algebra, an `Algebra` or a name such as "M2R".
+        lowering: How the product is computed. "auto" chooses by device, shape and dtype; "blocks", "bilinear",
+            "kernels" and "reference" are ways to compute it. All give the same result up to rounding.
 
     >>> import torch, algebranets as an
     >>> gru = an.nn.GRU(64, 128, num_layers=2, algebra=an.M2R)
@@ -211,7 +264,31 @@ class GRU(_OneState):
 
 
 class LSTM(_Recurrent):
-    """`torch.nn.LSTM` over an algebra, projections included; over R it is `torch.nn.LSTM`."""
+    """`torch.nn.LSTM` over an algebra with its projections; over R it is `torch.nn.LSTM`.
+
+    Args:
+        input_size: Real numbers in each input, a multiple of the algebra's dim.
+        hidden_size: Real numbers in the state, a multiple of the algebra's dim.
+        num_layers: How many layers follow one another.
+        bias: Whether the gates have biases.
+        batch_first: Whether inputs and outputs are (batch, time, features), not (time, batch, features).
+        dropout: The share of outputs that is set to zero in training, after each layer but the last.
+        bidirectional: Whether a second direction reads the sequence from its end. The output then holds the tuples of
+            both directions, side by side in each component.
+        proj_size: Real numbers in the output of each layer and direction, a multiple of the algebra's dim: the state
+            is projected to it. 0 for no projection.
+        recurrent_bias: Whether there is a second bias for each gate, ``bias_hh``, as in torch. Most papers have one.
+        device, dtype: Of the parameters.
+        algebra: The algebra, an `Algebra` or a name such as "M2R".
+        lowering: How the product is computed. "auto" chooses by device, shape and dtype; "blocks", "bilinear",
+            "kernels" and "reference" are ways to compute it. All give the same result up to rounding.
+
+    >>> import torch, algebranets as an
+    >>> lstm = an.nn.LSTM(64, 128, bidirectional=True, algebra=an.M2R)
+    >>> y, (h, c) = lstm(torch.randn(10, 3, 64))
+    >>> y.shape, h.shape, c.shape
+    (torch.Size([10, 3, 256]), torch.Size([2, 3, 128]), torch.Size([2, 3, 128]))
+    """
 
     mode = "LSTM"
 
@@ -222,114 +299,7 @@ class LSTM(_Recurrent):
         return y, (h, c)
 
 
-class _Cell(nn.Module):
-    mode: str
-    weight_ih: nn.Parameter
-    weight_hh: nn.Parameter
-    bias_ih: nn.Parameter | None
-    bias_hh: nn.Parameter | None
-
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        bias: bool = True,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-        *,
-        recurrent_bias: bool = True,
-        algebra: Algebra | str,
-        lowering: product.Lowering = "auto",
-    ) -> None:
-        super().__init__()
-        product.check_lowering(lowering)
-        self.algebra, self.lowering = algebras.get(algebra), lowering
-        self.input_size, self.hidden_size, self.recurrent_bias = input_size, hidden_size, recurrent_bias
-        num_in = product.whole_tuples(input_size, self.algebra, "input_size")
-        num_hidden = product.whole_tuples(hidden_size, self.algebra, "hidden_size")
-        gates = MODES[self.mode].num_gates
-        for name, below in (("weight_ih", num_in), ("weight_hh", num_hidden)):
-            shape = product.weight_shape(self.algebra, num_hidden, below, stacks=gates)
-            self.register_parameter(name, nn.Parameter(torch.empty(shape, device=device, dtype=dtype)))
-        for name, wanted in (("bias_ih", bias), ("bias_hh", bias and recurrent_bias)):
-            vector = nn.Parameter(torch.empty(gates * hidden_size, device=device, dtype=dtype)) if wanted else None
-            self.register_parameter(name, vector)
-        self.reset_parameters()
-
-    @property
-    def weight_names(self) -> list[str]:
-        """The names of the weights, whatever parametrizes them."""
-        return ["weight_ih", "weight_hh"]
-
-    def reset_parameters(self) -> None:
-        """Glorot for each component of each gate independently, zero for the biases."""
-        _reset(self, self.weight_names, self.algebra, MODES[self.mode].num_gates)
-
-    def _step(self, x: Tensor, state: tuple[Tensor, ...] | None) -> tuple[Tensor, ...]:
-        if state is None:
-            state = (x.new_zeros(*x.shape[:-1], self.hidden_size),) * MODES[self.mode].num_states
-        gates_x, gates_h = (
-            product.linear(
-                value,
-                weight,
-                bias,
-                algebra=self.algebra,
-                lowering=self.lowering,
-                stacks=MODES[self.mode].num_gates,
-            )
-            for value, weight, bias in ((x, self.weight_ih, self.bias_ih), (state[0], self.weight_hh, self.bias_hh))
-        )
-        return product.step(self.mode, gates_x, gates_h, state)
-
-    def extra_repr(self) -> str:
-        biases = f"bias={self.bias_ih is not None}" + ("" if self.recurrent_bias else ", recurrent_bias=False")
-        return f"{self.input_size}, {self.hidden_size}, {biases}, algebra={self.algebra.name}"
-
-
-class _OneStateCell(_Cell):
-    def forward(self, x: Float[Tensor, "*batch inp"], hx: Tensor | None = None) -> Float[Tensor, "*batch hid"]:
-        return self._step(x, None if hx is None else (hx,))[0]
-
-
-class RNNCell(_OneStateCell):
-    """`torch.nn.RNNCell` over an algebra; over R it is `torch.nn.RNNCell`."""
-
-    def __init__(
-        self, input_size: int, hidden_size: int, bias: bool = True, nonlinearity: str = "tanh", **kwargs: Any
-    ) -> None:
-        self.mode = _rnn_mode(nonlinearity)
-        super().__init__(input_size, hidden_size, bias, **kwargs)
-
-
-class GRUCell(_OneStateCell):
-    """`torch.nn.GRUCell` over an algebra; over R it is `torch.nn.GRUCell`."""
-
-    mode = "GRU"
-
-
-class LSTMCell(_Cell):
-    """`torch.nn.LSTMCell` over an algebra; over R it is `torch.nn.LSTMCell`."""
-
-    mode = "LSTM"
-
-    def forward(
-        self, x: Float[Tensor, "*batch inp"], hx: tuple[Tensor, Tensor] | None = None
-    ) -> tuple[Float[Tensor, "*batch hid"], Float[Tensor, "*batch hid"]]:
-        h, c = self._step(x, hx)
-        return h, c
-
-
-def _rnn_mode(nonlinearity: str) -> str:
-    if nonlinearity not in ("tanh", "relu"):
-        raise ValueError(f"nonlinearity must be 'tanh' or 'relu'; got {nonlinearity!r}.")
+def rnn_mode(nonlinearity: str) -> str:
+    """The mode of an RNN with this nonlinearity, "tanh" or "relu"."""
+    checks.one_of("nonlinearity", nonlinearity, ("tanh", "relu"))
     return f"RNN_{nonlinearity.upper()}"
-
-
-def _reset(module: nn.Module, weight_names: list[str], algebra: Algebra, gates: int) -> None:
-    for name in weight_names:
-        with init.new_value(module, name) as weight:
-            init.xavier_uniform_(weight, algebra, stacks=1 if name.startswith("weight_hr") else gates)
-    for name in (weight_name.replace("weight", "bias") for weight_name in weight_names):
-        if getattr(module, name, None) is not None:
-            with init.new_value(module, name) as bias:
-                nn.init.zeros_(bias)

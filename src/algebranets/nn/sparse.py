@@ -1,4 +1,4 @@
-"""Layers whose weights hold only the tuples that are not zero, and the function that makes them of pruned ones.
+"""Layers that hold only the tuples that are not zero, and `sparse`, which makes them from pruned ones.
 
 >>> import torch, algebranets as an
 >>> from algebranets.pruning import Pruner
@@ -13,7 +13,7 @@ Sequential(
   (1): SparseLinear(in_features=64, out_features=64, bias=True, sparsity=0.90, algebra=M2R)
   (2): Linear(in_features=64, out_features=64, bias=True, algebra=M2R)
 )
->>> again = an.sparse(model, state=small.state_dict())  # or what safetensors loaded
+>>> again = an.sparse(model, state=small.state_dict())  # or the tensors of a safetensors file
 """
 
 from __future__ import annotations
@@ -32,18 +32,33 @@ from algebranets.product import in_format_of
 from algebranets.product import sparse as product
 from algebranets.product.compressed import TupleSparse, assemble, compress
 
-#: The share of a layer's tuples that must be zero for it to become a sparse one.
-AT_LEAST = 0.7
+#: The share of a layer's tuples that must be zero for `sparse` to convert it.
+MIN_SPARSITY = 0.7
 
 ModelT = TypeVar("ModelT", bound=nn.Module)
 
 
 class SparseLinear(nn.Module):
-    """`algebranets.nn.Linear` without the tuples of its weight that are zero; for inference.
+    """A linear layer over an algebra that holds and multiplies only the tuples that are not zero; for inference.
 
-    ``starts``, ``indices``, ``values`` and ``maps`` are as `algebranets.product.compressed` says; the last are not
-    saved, but made of the others.
+    It has no gradients of its weight. `algebranets.sparse` makes it from a pruned `algebranets.nn.Linear`.
+
+    Args:
+        weight: The tuples that are not zero, and where they are.
+        bias: The bias, one number for each output feature, or None.
+
+    >>> import torch, algebranets as an
+    >>> dense = an.nn.Linear(8, 8, algebra=an.H)
+    >>> dense.weight_tuples = torch.eye(2).expand(4, 2, 2)
+    >>> layer = an.sparse(dense, at_least=0.5)
+    >>> layer
+    SparseLinear(in_features=8, out_features=8, bias=True, sparsity=0.50, algebra=H)
+    >>> x = torch.randn(3, 8)
+    >>> torch.allclose(layer(x), dense(x), atol=1e-6)
+    True
     """
+
+    # The parts of a `TupleSparse`. ``maps`` is not saved: it is computed from the others.
 
     starts: Tensor
     indices: Tensor
@@ -62,13 +77,18 @@ class SparseLinear(nn.Module):
 
     @property
     def weight(self) -> TupleSparse:
-        """The weight as one value."""
+        """The weight: the tuples that are not zero, and where they are."""
         num_in = self.in_features // self.algebra.dim
         parts = (self.starts, self.indices, self.values, self.maps)
         return TupleSparse(*parts, num_in, self.longest, self.algebra)
 
     def forward(self, x: Float[Tensor, "*batch inp"], activation: str | None = None) -> Float[Tensor, "*batch out"]:
-        """As `Linear.forward`."""
+        """Multiply the weight with the last axis of ``x``.
+
+        Args:
+            x: The input, ``in_features`` real numbers on the last axis.
+            activation: An activation to apply to the output: "relu", "silu", "gelu", "sigmoid" or "tanh".
+        """
         return product.linear(x, self.weight, self.bias, activation)
 
     def extra_repr(self) -> str:
@@ -78,7 +98,7 @@ class SparseLinear(nn.Module):
         )
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any) -> None:
-        """As many tuples as there are in ``state_dict``, whatever there were before; checked before any is changed."""
+        """Load a weight with any number of tuples; it is checked before anything is changed."""
         names = ("starts", "indices", "values")
         parts = {name: state_dict.get(prefix + name, getattr(self, name)) for name in names}
         holds = any(prefix + name in state_dict for name in names)
@@ -91,7 +111,7 @@ class SparseLinear(nn.Module):
             self.maps, self.longest = made.maps.to(self.starts.device), made.longest
 
     def _assembled(self, prefix: str, starts: Tensor, indices: Tensor, values: Tensor) -> TupleSparse:
-        """The weight of a state, whose indices nobody has checked."""
+        """The weight in a state dict, or an error that says what is wrong with it."""
         try:
             if starts.shape != self.starts.shape:
                 raise ValueError(f"starts must have shape {tuple(self.starts.shape)}; got {tuple(starts.shape)}.")
@@ -103,7 +123,20 @@ class SparseLinear(nn.Module):
 
 
 class SparseConv(nn.Module):
-    """A convolution with kernels of one place, without the tuples of its weight that are zero; for inference."""
+    """A 1 x 1 convolution that holds and multiplies only the tuples that are not zero; for inference.
+
+    `algebranets.sparse` makes it from a pruned convolution with a kernel of one place.
+
+    Args:
+        linear: The product at each place.
+        stride: The step between places, one number for each spatial axis.
+
+    >>> import torch, algebranets as an
+    >>> dense = an.nn.Conv2d(8, 8, 1, stride=2, algebra=an.H)
+    >>> dense.weight_tuples = torch.eye(2).expand(4, 2, 2)[..., None, None]
+    >>> an.sparse(dense, at_least=0.5)(torch.randn(1, 8, 6, 6)).shape
+    torch.Size([1, 8, 3, 3])
+    """
 
     def __init__(self, linear: SparseLinear, stride: tuple[int, ...]) -> None:
         super().__init__()
@@ -121,14 +154,24 @@ class SparseConv(nn.Module):
         return f"stride={self.stride}"
 
 
-def sparse(model: ModelT, at_least: float = AT_LEAST, *, state: Mapping[str, Tensor] | None = None) -> ModelT:
-    """A copy of ``model`` whose pruned linear layers and 1 x 1 convolutions hold only tuples that are not zero.
+def sparse(model: ModelT, at_least: float = MIN_SPARSITY, *, state: Mapping[str, Tensor] | None = None) -> ModelT:
+    """A copy of a model whose pruned linear layers and 1 x 1 convolutions hold only the tuples that are not zero.
 
-    Those of which the share ``at_least`` is zero; masks of a `Pruner` count. With ``state``, a sparse model's
-    ``state_dict``, it is the layers that are sparse there, and they get what it holds, as all others do.
+    Args:
+        model: The model. Tuples that a `Pruner` masks count as zero.
+        at_least: A layer becomes sparse if at least this share of its weight's tuples is zero.
+        state: The ``state_dict`` of a sparse copy of the same model. With it, the layers that are sparse there become
+            sparse, whatever ``at_least``, and all parameters are loaded from it.
+
+    >>> import algebranets as an
+    >>> from algebranets.pruning import Pruner
+    >>> model = an.nn.Sequential(*(an.nn.Linear(64, 64, algebra=an.M2R) for _ in range(2)))
+    >>> Pruner(model, target=0.9).finish()
+    >>> [type(layer).__name__ for layer in an.sparse(model)]  # the last layer is not pruned
+    ['SparseLinear', 'Linear']
     """
     if not 0 < at_least <= 1:
-        raise ValueError(f"at_least must lie between 0 and 1, the share of tuples that are zero; got {at_least}.")
+        raise ValueError(f"at_least must lie between 0 and 1, as the share of tuples that are zero; got {at_least}.")
     made = _converted(deepcopy(model), "", at_least, state, {})
     if state is not None:
         _load(made, state)
@@ -136,22 +179,28 @@ def sparse(model: ModelT, at_least: float = AT_LEAST, *, state: Mapping[str, Ten
 
 
 def _load(model: nn.Module, state: Mapping[str, Tensor]) -> None:
-    """As `load_state_dict`, but of tensors that the model has under several names one is enough, as in safetensors."""
+    """As `load_state_dict`, but a tensor that the model has under several names may be absent under some of them.
+
+    safetensors files hold such a tensor once.
+    """
     missing, unexpected = model.load_state_dict(state, strict=False)
     own = model.state_dict()
     there = {own[name].data_ptr() for name in state if name in own}
     absent = [name for name in missing if own[name].data_ptr() not in there]
     if absent or unexpected:
         raise ValueError(
-            f"state must be that of a sparse {type(model).__name__} like this one; it lacks {absent or 'nothing'} and "
-            f"has {unexpected or 'nothing'} besides."
+            f"state must be that of a sparse {type(model).__name__} like this one; it lacks {absent or 'nothing'}, and "
+            f"unexpected is {unexpected or 'nothing'}."
         )
 
 
 def _converted(
     module: nn.Module, path: str, at_least: float, state: Mapping[str, Tensor] | None, done: dict[nn.Module, nn.Module]
 ) -> nn.Module:
-    """The module, its children converted, or the sparse layer that takes its place; each once, wherever it is used."""
+    """The sparse layer that replaces a module, or the module itself with its children converted.
+
+    ``done`` holds what was converted before, so that a module that is used twice is converted once.
+    """
     if module not in done:
         done[module] = made = _sparse_layer(module, path, at_least, state) or module
         if made is module:
@@ -164,7 +213,7 @@ def _converted(
 def _sparse_layer(
     module: nn.Module, path: str, at_least: float, state: Mapping[str, Tensor] | None
 ) -> SparseLinear | SparseConv | None:
-    """What the layer becomes; None if it is none that can be sparse, or stays as it is."""
+    """The sparse layer that replaces a module, or None if the module stays as it is."""
     if isinstance(module, Linear):
         if state is not None and f"{path}values" not in state:
             return None
@@ -186,5 +235,5 @@ def _linear(layer: Linear | Conv1d | Conv2d | Conv3d, at_least: float) -> Sparse
 
 
 def _has_one_place(conv: Conv1d | Conv2d | Conv3d) -> bool:
-    """Whether it is a linear layer at every place that it visits."""
+    """Whether the convolution is a linear layer at each place."""
     return conv.groups == 1 and set(conv.kernel_size) == {1} and conv.padding in ("same", "valid", (0,) * conv.num_axes)

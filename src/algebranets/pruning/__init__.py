@@ -1,16 +1,16 @@
-"""Magnitude pruning of whole tuples (Section 4.2): a tuple that is zero needs no product at all.
+"""Magnitude pruning of whole tuples (Section 4.2): the product of a zero tuple can be skipped.
 
 >>> import algebranets as an
 >>> from algebranets.pruning import Pruner
 >>> model = an.models.create("cifar_resnet", algebra="M2R", num_blocks=1)
 >>> pruner = Pruner(model, target=0.9, steps=1000)
->>> for _ in range(1000):  # behind each step of the optimiser
+>>> for _ in range(1000):  # call it after each optimizer step
 ...     pruner.step()
 >>> round(pruner.sparsity, 2)
 0.9
 >>> pruner.finish()  # plain weights again, with zeros
 
-`algebranets.sparse` then makes a model of it that holds and multiplies only what is left.
+`algebranets.sparse` then makes a copy of the model that holds and multiplies only the tuples that are not zero.
 """
 
 from algebranets.pruning.criteria import CRITERIA

@@ -1,7 +1,7 @@
-"""How large a tuple is: what is smallest is pruned first.
+"""Criteria of pruning: the sizes of tuples, by which the smallest are pruned first.
 
-Determinant and eigenvalues are those of multiplication by the tuple, x -> w . x: over M_n(R) of the matrix itself. Over
-C and H, where that is a rotation and a scaling, all of them order tuples as the norm does.
+Determinant and eigenvalues are those of left multiplication by the tuple, x -> w . x. Over M_n(R) they are those of the
+matrix itself. Over C and H multiplication rotates and scales, so all criteria give the order of the norm.
 """
 
 from __future__ import annotations
@@ -19,27 +19,47 @@ Tuples = Float[Tensor, "comp *rest"]
 Sizes = Float[Tensor, "*rest"]
 
 
-def norm(t: Tuples, algebra: Algebra) -> Sizes:  # noqa: ARG001, one signature for all of them
-    """The L2 norm of the components; of a matrix, Frobenius'."""
+def norm(t: Tuples, algebra: Algebra) -> Sizes:  # noqa: ARG001  # all criteria have the same arguments
+    """The L2 norm of the components; for a matrix this is the Frobenius norm.
+
+    Args:
+        t: Tuples, with components in table order on the first axis.
+        algebra: The algebra.
+    """
     return t.norm(dim=0)
 
 
 def absolute_determinant(t: Tuples, algebra: Algebra) -> Sizes:
-    """Zero just where the tuple divides zero."""
+    """The absolute value of the determinant. It is zero if and only if the tuple divides zero.
+
+    Args:
+        t: Tuples, with components in table order on the first axis.
+        algebra: The algebra.
+    """
     return determinant(t, algebra).abs()
 
 
 def smallest_eigenvalue(t: Tuples, algebra: Algebra) -> Sizes:
-    """By absolute value."""
+    """The smallest absolute value of an eigenvalue.
+
+    Args:
+        t: Tuples, with components in table order on the first axis.
+        algebra: The algebra.
+    """
     return _eigenvalues(t, algebra).amin(0)
 
 
 def largest_eigenvalue(t: Tuples, algebra: Algebra) -> Sizes:
-    """By absolute value."""
+    """The largest absolute value of an eigenvalue.
+
+    Args:
+        t: Tuples, with components in table order on the first axis.
+        algebra: The algebra.
+    """
     return _eigenvalues(t, algebra).amax(0)
 
 
-#: Every criterion by its name.
+#: Every criterion by the name that `Pruner` takes.
 CRITERIA: dict[str, Callable[[Tuples, Algebra], Sizes]] = {
     "norm": norm,
     "determinant": absolute_determinant,
@@ -49,7 +69,7 @@ CRITERIA: dict[str, Callable[[Tuples, Algebra], Sizes]] = {
 
 
 def _eigenvalues(t: Tuples, algebra: Algebra) -> Float[Tensor, "eigenvalue *rest"]:
-    """Their absolute values, each block's once."""
+    """The absolute values of the eigenvalues, with copies of a block counted once."""
     return torch.cat([_of_block(t, block) for block in algebra.blocks])
 
 
@@ -57,11 +77,11 @@ def _of_block(t: Tensor, block: Block) -> Tensor:
     matrices = block_matrices(t, block)
     if block.size == 1:
         return matrices[..., 0, 0].abs()[None]
-    if block.size > 2:  # a GPU's solver takes them one by one, and is slower at it than a CPU's
+    if block.size > 2:  # a GPU solves them one by one, which is slower than on the CPU
         return torch.linalg.eigvals(matrices.cpu()).abs().movedim(-1, 0).to(t.device)
     (a, b), (c, d) = (row.unbind(-1) for row in matrices.unbind(-2))
     middle, quarter = (a + d) / 2, ((a - d) / 2).square() + b * c
     root = quarter.abs().sqrt()
-    both = torch.hypot(middle, root)  # of a complex pair
+    both = torch.hypot(middle, root)  # the absolute value of a complex pair
     real = quarter >= 0
     return torch.stack([torch.where(real, (middle + root).abs(), both), torch.where(real, (middle - root).abs(), both)])

@@ -1,4 +1,4 @@
-"""Masks that grow while a network trains."""
+"""`Pruner`, which sets more and more tuples of a model to zero while it trains."""
 
 from __future__ import annotations
 
@@ -10,19 +10,26 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
+from algebranets import checks
 from algebranets.pruning.criteria import CRITERIA
 from algebranets.pruning.schedule import Schedule
 from algebranets.pruning.weights import Weight, prunable, weights
 
-#: What is set to zero at once, and among what the smallest are looked for.
-UNITS, SCOPES = ("tuple", "component"), ("layer", "global")
+#: What is set to zero: whole tuples or single numbers.
+UNITS = ("tuple", "component")
+#: Where the smallest are looked for: in each layer or in the whole model.
+SCOPES = ("layer", "global")
 
 
-class Kept(nn.Module):
-    """A parametrisation of a weight: itself where it is kept, zero elsewhere.
+class Mask(nn.Module):
+    """A parametrization of a weight that sets some of its numbers to zero.
 
-    With ``regrow``, gradients reach what is zero too, as if it were there.
+    Args:
+        weight: The weight.
+        regrow: Whether gradients pass through the mask, so that masked numbers keep learning.
     """
+
+    #: True where the weight is kept.
 
     kept: Tensor
 
@@ -36,27 +43,44 @@ class Kept(nn.Module):
         return weight + (masked - weight).detach() if self.regrow else masked
 
     def right_inverse(self, weight: Tensor) -> Tensor:
-        """What is assigned to a masked weight reaches the parameter; the mask stays in force."""
+        """A value that is assigned to the masked weight becomes the parameter; the mask stays."""
         return weight
 
 
 class Pruner:
-    """Sets the smallest tuples of a model's weights to zero, more and more of them, and keeps them zero.
+    """Sets the smallest tuples of a model's weights to zero while the model trains, and keeps them zero.
 
-    ``target`` of them are zero in the end, on the way that `Schedule` says: by default a cubic from 0.2 to 0.8 of
-    ``steps``; without ``steps`` at once. ``criterion`` says what a tuple's size is (`CRITERIA`); ``unit="component"``
-    prunes numbers one by one, by their absolute values. The smallest of each layer go, or with ``scope="global"`` the
-    smallest of all. ``layers`` are weights as `weights` gives them, or a pattern of their paths, in place of what
-    `prunable` chooses.
+    Call `step` after each optimizer step and `finish` at the end.
 
-    With ``regrow`` what is zero goes on learning beside the network, and comes back if it grows larger than what is
-    kept (as in Lin et al., 2020): the share stays that of the schedule, the places change until its end.
+    Masks are buffers of the model and part of its ``state_dict``; `Pruner.state_dict` holds the number of steps. To
+    resume, make the model and the `Pruner` as before and load both. A weight that is parametrized
+    (``torch.nn.utils.parametrizations``) gets its mask after that, and the computed weight's tuples are compared. Make
+    the `Pruner` before the model is copied or sharded by ``fully_shard``.
 
-    Masks are in the model's ``state_dict``, `state_dict` here has the number of steps: with both, and a new `Pruner`
-    around the model, training goes on as if it had not stopped.
+    Args:
+        model: The model to prune. Every weight that its layers return from ``algebra_weights()`` can be pruned.
+        target: The share of tuples that is zero in the end.
+        steps: The length of training in steps. With 0, everything is pruned at once.
+        begin: The share of training after which pruning begins.
+        end: The share of training after which the target is reached.
+        every: How many steps lie between two updates of the masks.
+        schedule: How the share grows: "cubic", "one-shot" (everything at ``begin``) or "constant" (from the start).
+        criterion: The size of a tuple: "norm", "determinant", "smallest-eigenvalue" or "largest-eigenvalue".
+        unit: "tuple", or "component" to prune single numbers by their absolute values.
+        scope: Prune the smallest of each "layer", or the smallest of the whole model, "global".
+        regrow: Whether pruned tuples keep learning and come back when they become larger than those that are kept (Lin
+            et al., 2020).
+        layers: A pattern of weights' paths, such as "stage2.*", or a list of weights from `pruning.weights`. By default
+            all are pruned but the first convolution and the last linear layer.
 
-    A weight that is parametrized already (``torch.nn.utils.parametrizations``) gets its mask after that, and is pruned
-    by the size of what is computed. Make the `Pruner` before the model is copied, or sharded by ``fully_shard``.
+    >>> import algebranets as an
+    >>> model = an.nn.Sequential(*(an.nn.Linear(16, 16, algebra=an.H) for _ in range(3)))
+    >>> pruner = Pruner(model, target=0.75, steps=1000)
+    >>> for _ in range(1000):  # call it after each optimizer step
+    ...     pruner.step()
+    >>> pruner.sparsity
+    0.75
+    >>> pruner.finish()  # plain weights again, with zeros
     """
 
     def __init__(
@@ -77,16 +101,15 @@ class Pruner:
     ) -> None:
         self.schedule = Schedule(target, steps, begin, end, every, schedule)
         for name, value, known in (("unit", unit, UNITS), ("scope", scope, SCOPES), ("criterion", criterion, CRITERIA)):
-            if value not in known:
-                raise ValueError(f"{name} must be one of {', '.join(known)}; got {value!r}.")
+            checks.one_of(name, value, known)
         self.weights = prunable(model, layers) if isinstance(layers, str) else list(layers)
         if not self.weights:
-            raise ValueError("layers must hold some weights of the model, as `pruning.weights` gives them; got none.")
+            raise ValueError("layers must hold some weights of the model, from `pruning.weights`; got none.")
         self.criterion, self.unit, self.scope, self.regrow = criterion, unit, scope, regrow
         self._check_criterion()
         self._check_weights()
         self.count = 0
-        masks = [Kept(weight.stored, regrow) for weight in self.weights]
+        masks = [Mask(weight.stored, regrow) for weight in self.weights]
         for weight, mask in zip(self.weights, masks, strict=True):
             _own_class(weight.layer)
             parametrize.register_parametrization(weight.layer, weight.name, mask)
@@ -101,18 +124,18 @@ class Pruner:
             if weight.algebra.unit is None:
                 raise ValueError(
                     f"criterion must be norm over {weight.algebra.name}, which has no unit: all of its tuples divide "
-                    f"zero, so that {self.criterion} is no measure of them."
+                    f"zero, and {self.criterion} does not measure their size."
                 )
 
     def _check_weights(self) -> None:
-        """Before any of them gets a mask, so that a model is either pruned or as it was."""
+        """Check all weights before any of them gets a mask, so that an error leaves the model as it was."""
         if len({(id(weight.layer), weight.name) for weight in self.weights}) < len(self.weights):
             raise ValueError("layers must hold each weight once; got one of them twice.")
         for weight in self.weights:
             if not (weight.name in weight.layer._parameters or parametrize.is_parametrized(weight.layer, weight.name)):
                 raise ValueError(
-                    f"{weight.path} must be a parameter to be pruned, but a hook computes it in each forward, as "
-                    "torch.nn.utils.weight_norm, spectral_norm and prune have it: take those of "
+                    f"{weight.path} must be a parameter to be pruned, but a hook computes it in each forward, as with "
+                    "torch.nn.utils.weight_norm, spectral_norm and prune: use those of "
                     "torch.nn.utils.parametrizations, or remove the hook."
                 )
             if _masks(weight):
@@ -123,19 +146,27 @@ class Pruner:
                 _check_finite(weight, weight.stored)
 
     def step(self) -> None:
-        """One more step of training is done."""
+        """Count one step of training, and update the masks if it is time; call it after each optimizer step."""
         self.count += 1
         self.at(self.count)
 
     def at(self, step: int) -> None:
-        """Step number ``step`` is done: prune, if it is time to."""
+        """Set the number of steps, and update the masks if it is time.
+
+        Args:
+            step: How many steps of training are done.
+        """
         self.count = step
         if self.schedule.due(step):
             self.prune(self.schedule.share(step))
 
     @torch.no_grad()
     def prune(self, share: float) -> None:
-        """Set this share of the smallest to zero, those that are zero already among them."""
+        """Set the smallest tuples to zero, whatever the schedule.
+
+        Args:
+            share: The share of all tuples that is zero afterwards, those that are zero already included.
+        """
         sizes = [self._sizes(weight) for weight in self.weights]
         if self.scope == "global":
             kept = _largest(torch.cat([size.flatten() for size in sizes]), share)
@@ -148,7 +179,7 @@ class Pruner:
             kept.copy_(weight.from_tuples(mask))
 
     def _sizes(self, weight: Weight) -> Tensor:
-        """Of each tuple, or of each component; what must not come back is smaller than anything."""
+        """The size of each tuple, or of each component; -1 for what is pruned and must not come back."""
         whole = _unmasked(weight)
         _check_finite(weight, whole)
         tuples = weight.tuples(whole.to(torch.promote_types(whole.dtype, torch.float32)))
@@ -160,30 +191,33 @@ class Pruner:
 
     @property
     def sparsity(self) -> float:
-        """The share of the pruned weights' numbers that is zero; every process must ask where weights are sharded."""
+        """The share of the pruned weights' numbers that is zero. With sharded weights, all processes must read it."""
         zeros = [~_mask(weight).kept | (_unmasked(weight) == 0) for weight in self.weights]
         return sum(int(part.sum()) for part in zeros) / sum(part.numel() for part in zeros)
 
     def state_dict(self) -> dict[str, Any]:
-        """What the model's own does not hold."""
+        """The number of steps; the masks are in the model's ``state_dict``."""
         return {"step": self.count}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on behind the step at which ``state`` was taken; the model's state holds the masks."""
+        """Continue after the step at which ``state`` was taken; load the model's state dict too, for the masks."""
         self.count = state["step"]
 
     def finish(self, model: nn.Module | None = None) -> None:
-        """Take the masks away; what they hid is zero for good. Other parametrizations of these weights end too.
+        """Remove the masks: masked numbers become zeros of plain weights.
 
-        With ``model``, a deep copy of the pruned model such as an average of its weights, do so there instead.
+        Other parametrizations of these weights are removed too.
+
+        Args:
+            model: A deep copy of the pruned model, such as an average of its weights, whose masks are removed instead.
         """
         masked = [weight for weight in (self.weights if model is None else weights(model)) if _masks(weight)]
         if not masked:
-            raise ValueError("the model must have the masks of a Pruner to be finished; it has none, or no longer.")
+            raise ValueError("the model must have the masks of a Pruner to be finished; it has none.")
         for weight in masked:
             if any(_is_sharded(original) for original in _chain(weight).parameters()):
                 raise ValueError(
-                    f"{weight.path} is sharded, and masks can only be taken away from whole weights: load the full "
+                    f"{weight.path} is sharded, and masks can only be removed from whole weights: load the full "
                     "state_dict into a model that is not sharded and has a Pruner of its own, and finish() that one."
                 )
         for weight in masked:
@@ -192,71 +226,71 @@ class Pruner:
 
 
 def _largest(sizes: Tensor, share: float) -> Tensor:
-    """True for all but this share of the smallest; where several are alike, the first of them go."""
+    """False for the smallest of ``sizes``, the given share of them, else True; of equal ones the first are False."""
     kept = torch.ones_like(sizes, dtype=torch.bool)
     kept[sizes.argsort(stable=True)[: round(share * sizes.numel())]] = False
     return kept
 
 
 def _chain(weight: Weight) -> Any:
-    """All that parametrizes the weight, in order."""
+    """The parametrizations of the weight, in order."""
     return weight.layer.parametrizations[weight.name]  # type: ignore[index]
 
 
-def _masks(weight: Weight) -> list[Kept]:
-    """Those of a `Pruner` among what parametrizes the weight: one, or none."""
+def _masks(weight: Weight) -> list[Mask]:
+    """The masks among the parametrizations of the weight: one or none."""
     if not parametrize.is_parametrized(weight.layer, weight.name):
         return []
-    return [stage for stage in _chain(weight) if isinstance(stage, Kept)]
+    return [stage for stage in _chain(weight) if isinstance(stage, Mask)]
 
 
-def _mask(weight: Weight) -> Kept:
+def _mask(weight: Weight) -> Mask:
     (mask,) = _masks(weight)
     return mask
 
 
 @torch.no_grad()
 def _unmasked(weight: Weight) -> Tensor:
-    """The whole weight before its mask: the parameter itself, or what was made of it by what was registered earlier."""
+    """The whole weight before its mask: the parameter, or what earlier parametrizations compute from it."""
     chain, mask = _chain(weight), _mask(weight)
     names = ["original"] if chain.is_tensor else [f"original{i}" for i in range(chain.ntensors)]
     originals = [chain._parameters[name] for name in names if name in chain._parameters]
     values = tuple(original.full_tensor() if _is_sharded(original) else original for original in originals)
     training = chain.training
     try:
-        chain.eval()  # in training, a spectral norm changes its state whenever one looks
+        chain.eval()  # in training mode, a spectral norm changes its state at each read
         for stage in itertools.takewhile(lambda stage: stage is not mask, chain):
             values = (stage(*values),)
     finally:
         chain.train(training)
     if not values or values[0].shape != mask.kept.shape:
         raise ValueError(
-            f"{weight.path} must be whole to be pruned, but it is a part of something else: take "
-            "torch.distributed.fsdp.fully_shard in place of FullyShardedDataParallel."
+            f"{weight.path} must be a whole tensor to be pruned, but it is part of another one: use "
+            "torch.distributed.fsdp.fully_shard instead of FullyShardedDataParallel."
         )
     return values[0]
 
 
 def _check_finite(weight: Weight, value: Tensor) -> None:
-    """Sizes of what is no number mean nothing, and eigenvalues of it may end the process."""
+    """Raise an error for NaN and infinity: their sizes mean nothing, and their eigenvalues can end the process."""
     if not value.is_meta and not value.isfinite().all():
         raise ValueError(f"{weight.path} must be finite to be pruned; it holds NaN or infinity: training has diverged.")
 
 
 def _own_class(module: nn.Module) -> None:
-    """Before what parametrizes ``module`` changes: torch changes its class, which deep copies of it have too."""
+    """Give a parametrized module a class of its own: torch changes it, and deep copies of the module share it."""
     if parametrize.is_parametrized(module):
         shared = type(module)
         module.__class__ = type(shared.__name__, shared.__bases__, dict(vars(shared)))
 
 
 def _is_sharded(tensor: Tensor) -> bool:
-    """Whether it is a DTensor, as fully_shard makes parameters."""
+    """Whether the tensor is a DTensor, as parameters are after fully_shard."""
     return hasattr(tensor, "placements")
 
 
 def _placed_like(weight: Tensor, mask: Tensor) -> Tensor:
-    """The mask as the weight is placed: within a forward weights are whole, outside of it they may be sharded."""
+    """The mask, sharded like the weight: weights are whole in a forward and may be sharded outside of it."""
     if not _is_sharded(weight):
         return mask
     from torch.distributed.tensor import distribute_tensor

@@ -1,4 +1,4 @@
-"""How much is to be zero after each step of training."""
+"""The schedule of pruning: which share of the tuples is zero after each step of training."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-#: The share of the target that is reached when this share of the time between begin and end is over.
+from algebranets import checks
+
+#: For each schedule, the share of the target that is reached after a share of the time from begin to end.
 SCHEDULES: dict[str, Callable[[float], float]] = {
     "cubic": lambda done: 1 - (1 - min(1.0, max(0.0, done))) ** 3,
     "one-shot": lambda done: float(done >= 0),
@@ -16,14 +18,16 @@ SCHEDULES: dict[str, Callable[[float], float]] = {
 
 @dataclass(frozen=True)
 class Schedule:
-    """``target`` of the tuples are zero in the end: see `SCHEDULES` for the way there.
+    """How many tuples are pruned, and when.
 
-    - cubic: more and more from the share ``begin`` of ``steps`` to the share ``end``, every ``every`` steps, as Zhu and
-      Gupta (2017) have it;
-    - one-shot: all at once at ``begin``; the rest of training mends what it can;
-    - constant: from the beginning.
-
-    With no ``steps`` there is no way to go: it is all at once, whatever the name.
+    Args:
+        target: The share of tuples that is zero in the end.
+        steps: The length of training in steps. With 0, everything is pruned at once, whatever ``name`` says.
+        begin: The share of training after which pruning begins.
+        end: The share of training after which the target is reached.
+        every: How many steps lie between two updates.
+        name: "cubic" (Zhu and Gupta, 2017): the share grows from ``begin`` to ``end``; "one-shot": everything is pruned
+            at ``begin``; "constant": everything is pruned before the first step.
 
     >>> [round(Schedule(0.8, 1000).share(step), 3) for step in (0, 200, 350, 500, 800, 1000)]
     [0.0, 0.0, 0.462, 0.7, 0.8, 0.8]
@@ -38,9 +42,8 @@ class Schedule:
 
     def __post_init__(self) -> None:
         if not 0 <= self.target < 1:
-            raise ValueError(f"target must lie between 0 and 1, the share of tuples to prune; got {self.target}.")
-        if self.name not in SCHEDULES:
-            raise ValueError(f"schedule must be one of {', '.join(SCHEDULES)}; got {self.name!r}.")
+            raise ValueError(f"target must lie between 0 and 1, as the share of tuples to prune; got {self.target}.")
+        checks.one_of("schedule", self.name, SCHEDULES)
         if not 0 <= self.begin < self.end <= 1:
             raise ValueError(
                 f"begin and end must be shares of training with begin < end; got {self.begin} and {self.end}."
@@ -50,17 +53,17 @@ class Schedule:
         if self.every < 1 or (self.name == "cubic" and self.steps // self.every * self.every < self.end * self.steps):
             raise ValueError(
                 f"every must be at least 1 and have a multiple among the last steps, from {self.end:g} of {self.steps} "
-                f"on, for the target to be reached; got {self.every}."
+                f"on, or the target is not reached; got {self.every}."
             )
 
     def share(self, step: int) -> float:
-        """The share that is to be zero when ``step`` steps are done."""
+        """The share of tuples that is zero after ``step`` steps."""
         if not self.steps:
             return self.target
         return self.target * SCHEDULES[self.name]((step / self.steps - self.begin) / (self.end - self.begin))
 
     def due(self, step: int) -> bool:
-        """Whether it is time to prune behind ``step``; 0 is before the first."""
+        """Whether to prune after ``step`` steps; 0 is before the first step."""
         first, last = self.begin * self.steps, self.end * self.steps
         if step == 0 and (self.name == "constant" or not self.steps):
             return True

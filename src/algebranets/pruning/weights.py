@@ -1,63 +1,77 @@
-"""Which weights of a model can be pruned, and which are by rule."""
+"""The weights of a model over an algebra, and which of them are pruned by default."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from torch import Tensor, nn
 
-from algebranets import nn as ann
-from algebranets import product
-from algebranets.algebra import Algebra
-from algebranets.nn.linear import Linear, Weighted
-from algebranets.product.cells import MODES
-
-_RECURRENT = ann.RNN | ann.LSTM | ann.GRU | ann.RNNCell | ann.LSTMCell | ann.GRUCell
+from algebranets.algebra import Algebra  # noqa: F401  # in the annotations of the inherited fields of `Weight`
+from algebranets.nn.weights import AlgebraWeight, algebra_weights
 
 
-@dataclass(frozen=True)
-class Weight:
-    """One weight over an algebra: the parameter ``name`` of a layer, which is ``path`` in its model."""
+@dataclass(frozen=True, kw_only=True)
+class Weight(AlgebraWeight):
+    """One weight over an algebra and the layer that holds it.
+
+    Args:
+        name: The name of the parameter in its layer.
+        algebra: The algebra of the weight's tuples.
+        stacks: How many weights lie one after the other along the first axis, such as the gates of a GRU.
+        transposed: Whether the axes are (in, out), as in a transposed convolution, and not (out, in).
+        path: The name of the parameter in the model, such as ``stage1.0.conv1.weight``.
+        layer: The layer.
+
+    >>> import algebranets as an
+    >>> (weight,) = weights(an.nn.Sequential(an.nn.Linear(8, 12, algebra=an.H)))
+    >>> weight.path, weight.tuples(weight.stored).shape
+    ('0.weight', torch.Size([4, 3, 2]))
+    """
 
     path: str
     layer: nn.Module
-    name: str
-    algebra: Algebra
-    transposed: bool = False
-    stacks: int = 1
 
     @property
     def stored(self) -> Tensor:
-        """As the layer has it, masks applied."""
+        """The weight as its layer computes with it, with masks applied."""
         return getattr(self.layer, self.name)
-
-    def tuples(self, stored: Tensor) -> Tensor:
-        """``stored`` as (component, first, second, ...)."""
-        return product.weight_tuples(stored, self.algebra, self.transposed, self.stacks)
-
-    def from_tuples(self, tuples: Tensor) -> Tensor:
-        """The inverse of `tuples`."""
-        return product.weight_from_tuples(tuples, self.algebra, self.transposed, self.stacks)
 
 
 def weights(model: nn.Module) -> list[Weight]:
-    """Every weight of `algebranets.nn`'s layers: linear, convolutional, recurrent, and attention's projections.
+    """Every weight over an algebra in a model: all that its layers return from ``algebra_weights()``.
+
+    Args:
+        model: A module with layers of `algebranets.nn`, or with layers of your own that have the method.
 
     >>> import algebranets as an
     >>> model = an.models.create("gru_lm", algebra="H", hidden_size=16, num_readouts=1)
     >>> [weight.path for weight in weights(model)]
     ['gru.weight_ih_l0', 'gru.weight_hh_l0', 'readouts.0.linear.weight', 'head.weight']
     """
-    return [weight for path, layer in model.named_modules() for weight in _of_layer(path, layer)]
+    return [
+        Weight(**vars(weight), path=f"{path}.{weight.name}" if path else weight.name, layer=layer)
+        for path, layer in model.named_modules()
+        for weight in algebra_weights(layer)
+    ]
 
 
 def prunable(model: nn.Module, only: str = "") -> list[Weight]:
-    """What is pruned by rule: all but the first convolution and the last linear layer (Section 4.2).
+    """The weights that a `Pruner` prunes: all but the first convolution and the last linear layer (Section 4.2).
 
-    Nor is the Lift, whose layers are real ones. ``only`` is a pattern of paths, such as ``stage2.*``, in place of the
-    rule: all weights that match are pruned.
+    The layers of a `Lift` are real ones and are not pruned either.
+
+    Args:
+        model: The model to prune.
+        only: A pattern of paths, such as ``stage2.*``. With a pattern, all weights that match it are pruned, the first
+            convolution and the last linear layer included.
+
+    >>> import algebranets as an
+    >>> model = an.models.create("gru_lm", algebra="H", hidden_size=16, num_readouts=1)
+    >>> [weight.path for weight in prunable(model)]
+    ['gru.weight_ih_l0', 'gru.weight_hh_l0', 'readouts.0.linear.weight']
+    >>> [weight.path for weight in prunable(model, "gru.*")]
+    ['gru.weight_ih_l0', 'gru.weight_hh_l0']
     """
     found = weights(model)
     if only:
@@ -66,9 +80,8 @@ def prunable(model: nn.Module, only: str = "") -> list[Weight]:
             names = ", ".join(weight.path for weight in found) or "none"
             raise ValueError(f"layers must match some weights of {type(model).__name__}: {names}; got {only!r}.")
         return chosen
-    layers = [weight.layer for weight in found if isinstance(weight.layer, Weighted)]
-    convolutions = [layer for layer in layers if not isinstance(layer, Linear)]
-    linears = [module for module in model.modules() if isinstance(module, Linear | nn.Linear)]
+    convolutions = [weight.layer for weight in found if weight.stored.dim() > 2]
+    linears = [module for module in model.modules() if _is_linear(module)]
     spared = (*convolutions[:1], *linears[-1:])
     chosen = [weight for weight in found if not any(weight.layer is layer for layer in spared)]
     if not chosen:
@@ -79,16 +92,10 @@ def prunable(model: nn.Module, only: str = "") -> list[Weight]:
     return chosen
 
 
-def _of_layer(path: str, layer: nn.Module) -> Iterator[Weight]:
-    def weight(name: str, **facts: int) -> Weight:
-        return Weight(f"{path}.{name}" if path else name, layer, name, layer.algebra, **facts)  # type: ignore[arg-type]
-
-    if isinstance(layer, Weighted):
-        yield weight("weight", transposed=layer.transposed)
-    elif isinstance(layer, _RECURRENT):
-        gates = MODES[layer.mode].num_gates
-        for name in layer.weight_names:
-            yield weight(name, stacks=1 if name.startswith("weight_hr") else gates)
-    elif isinstance(layer, ann.MultiheadAttention):
-        for name in layer.weight_names:
-            yield weight(name, stacks=3 if name == "in_proj_weight" else 1)
+def _is_linear(module: nn.Module) -> bool:
+    """Whether the module multiplies its input by one matrix: torch's linear layer, or one over an algebra."""
+    match algebra_weights(module):
+        case (AlgebraWeight(stacks=1) as weight,):
+            return getattr(module, weight.name).dim() == 2
+        case _:
+            return isinstance(module, nn.Linear)
