@@ -1,6 +1,6 @@
-"""Batches by number: what a batch holds is a function of the data, the seed and the batch's number.
+"""Batches by number: a batch is a function of the data, the seed and its number.
 
-So a run that stops and goes on sees what a run that never stopped sees, and so do many processes together.
+So a resumed run sees what an unbroken run sees, and several processes together see what one process sees.
 """
 
 from __future__ import annotations
@@ -14,10 +14,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-#: Images: (images, labels). Text: (tokens, targets, whether the state must be dropped before them).
+from algebranets import checks
+
+#: Images: (images, labels). Text: (tokens, targets, whether the model's state is dropped first).
 Batch = tuple[Tensor, ...]
 
-#: A label or target that counts for nothing: torch's ``ignore_index``.
+#: A label or target that does not count: torch's ``ignore_index``.
 IGNORED = -100
 
 
@@ -26,7 +28,7 @@ class Batches(ABC):
 
     @abstractmethod
     def __len__(self) -> int:
-        """How many there are in one pass over the data."""
+        """The number of batches in one pass over the data."""
 
     @abstractmethod
     def iterate(self, start: int, stop: int) -> Iterator[Batch]:
@@ -35,7 +37,11 @@ class Batches(ABC):
 
 @dataclass(frozen=True)
 class Share:
-    """Which rows of every batch this process takes, one of ``world``.
+    """Which rows of every batch a process takes.
+
+    Args:
+        rank: The number of the process.
+        world: The number of processes.
 
     >>> Share(rank=1, world=4).rows(32)
     slice(8, 16, None)
@@ -49,9 +55,8 @@ class Share:
             raise ValueError(f"rank must lie between 0 and world - 1; got rank={self.rank} and world={self.world}.")
 
     def rows(self, batch_size: int) -> slice:
-        """Its rows of a batch of ``batch_size``, the rows of all processes together."""
-        if batch_size < 1:
-            raise ValueError(f"batch_size must be at least 1; got {batch_size}.")
+        """The rows that the process takes of a batch; ``batch_size`` counts the rows of all processes."""
+        checks.whole("batch_size", batch_size, least=1)
         if batch_size % self.world:
             raise ValueError(
                 f"batch_size counts the rows of all {self.world} processes together and must be a multiple of "
@@ -61,12 +66,12 @@ class Share:
         return slice(self.rank * num_rows, (self.rank + 1) * num_rows)
 
     def at_most(self, batch_size: int, num_examples: int) -> int:
-        """``batch_size``, or less where ``num_examples`` need fewer rows, so that nothing is laid out in vain.
+        """``batch_size``, or the least multiple of ``world`` that holds ``num_examples`` if that is smaller.
 
         >>> Share(world=4).at_most(1_000_000_000, num_examples=10)
         12
         """
-        self.rows(batch_size)  # which checks it
+        self.rows(batch_size)  # raises if it is wrong
         return min(batch_size, math.ceil(num_examples / self.world) * self.world)
 
 
@@ -75,7 +80,7 @@ WHOLE = Share()
 
 
 def generator(*numbers: int, device: torch.device | str = "cpu") -> torch.Generator:
-    """Random numbers that are a function of ``numbers``; close ones, such as two steps, give unrelated streams.
+    """A random generator that is a function of ``numbers``; close numbers, such as two steps, give unrelated streams.
 
     >>> draws = [torch.rand(1, generator=generator(seed, step)).item() for seed in (0, 1) for step in (0, 1)]
     >>> len(set(draws)), draws[3] == torch.rand(1, generator=generator(1, 1)).item()
@@ -85,5 +90,5 @@ def generator(*numbers: int, device: torch.device | str = "cpu") -> torch.Genera
 
 
 def seed_of(*numbers: int) -> int:
-    """What `generator` is seeded with."""
+    """The seed of `generator`: a hash of ``numbers``."""
     return int.from_bytes(hashlib.sha256(repr(numbers).encode()).digest()[:8], "big")

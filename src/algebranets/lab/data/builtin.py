@@ -1,4 +1,4 @@
-"""Data that is there already: nothing to download."""
+"""Data sets that need no download: scikit-learn's digits and Python's own reference."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from algebranets.lab.data.corpora import split
 from algebranets.lab.data.tensors import ImageTensors
 from algebranets.lab.data.text import Text
 
-#: The last of scikit-learn's 1,797 digits; they stand in the order of who wrote them, so others wrote most of these.
+#: The last of scikit-learn's 1,797 digits are for testing. They are in order of who wrote them, so most test digits
+#: are by other people.
 NUM_TEST_DIGITS = 360
 
 
 def digits() -> ImageTensors:
-    """scikit-learn's handwritten digits, 8 x 8 pixels, in 17 greys.
+    """scikit-learn's handwritten digits, 8 x 8 pixels, in 17 shades of gray.
 
     >>> digits()
     <digits: 1,437 + 360 images of 1 x 8 x 8, 10 classes>
@@ -23,7 +24,7 @@ def digits() -> ImageTensors:
     try:
         datasets = import_module("sklearn.datasets")
     except ImportError:
-        raise ValueError("digits come with scikit-learn, which is not installed: pip install scikit-learn.") from None
+        raise ValueError("digits are part of scikit-learn, which is not installed: pip install scikit-learn.") from None
     bunch = datasets.load_digits()
     images = torch.tensor(bunch.images).mul(255 / 16).round().to(torch.uint8)[:, None]
     labels = torch.tensor(bunch.target).long()

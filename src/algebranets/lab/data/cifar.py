@@ -1,4 +1,4 @@
-"""CIFAR-10 and CIFAR-100 as they were published: binary batches, or pickles of Python 2."""
+"""Readers of CIFAR-10 and CIFAR-100 as published: binary batches, or pickles of Python 2."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CIFAR100_CLASSES = """
     wardrobe whale willow_tree wolf woman worm
 """
 
-#: By set and file.
+#: What is known of the published files, by data set and file name.
 KNOWN: dict[str, dict[str, Known]] = {
     "cifar10": {
         "data_batch_1": Known(31_035_704, "c99cafc152244af753f735de768cd75f"),
@@ -52,14 +52,14 @@ KNOWN: dict[str, dict[str, Known]] = {
 
 
 def cifar10(root: Path) -> ImageTensors:
-    """CIFAR-10 under ``root``."""
+    """Read CIFAR-10 from the folder of data sets, ``root``."""
     folders = ("cifar-10-batches-py", "cifar-10-batches-bin", "cifar10", "cifar-10")
     paths = _find("cifar10", root, folders, [*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"])
     return _read("cifar10", paths, CIFAR10_CLASSES.split(), label_bytes=1)
 
 
 def cifar100(root: Path) -> ImageTensors:
-    """CIFAR-100 under ``root``, with its hundred fine labels."""
+    """Read CIFAR-100 from the folder of data sets, ``root``, with its hundred fine labels."""
     folders = ("cifar-100-python", "cifar-100-binary", "cifar100", "cifar-100")
     paths = _find("cifar100", root, folders, ["train", "test"])
     return _read("cifar100", paths, CIFAR100_CLASSES.split(), label_bytes=2)
@@ -85,7 +85,7 @@ def _read(name: str, paths: Sequence[Path], classes: Sequence[str], label_bytes:
 
 
 def _binary(path: Path, data: mmap.mmap, label_bytes: int) -> tuple[Tensor, Tensor]:
-    """Records of the label's bytes, the finest label last, and the pixels."""
+    """Images and labels of a binary file: records of the labels' bytes, the finest last, and the pixels."""
     record = label_bytes + PIXELS
     if len(data) % record:
         raise ValueError(f"{path} must hold whole records of {record:,} bytes; it has {len(data):,} bytes. {AGAIN}")

@@ -1,4 +1,4 @@
-"""Texts: enwik8, text8, WikiText, any file."""
+"""Readers of texts: enwik8, text8, WikiText, or any file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 from algebranets.lab.data.sources import Known, content, find_files
 from algebranets.lab.data.text import Text
 
-#: By file; of WikiText the number of lines is known.
+#: What is known of the published files; for WikiText it is the number of lines.
 KNOWN: dict[str, Known] = {
     "enwik8": Known(100_000_000, "a1fa5ffddb56f4953e226637dabbb36a"),
     "text8": Known(100_000_000, "3bea1919949baf155f99411df5fada7e"),
@@ -25,35 +25,35 @@ KNOWN: dict[str, Known] = {
 
 
 def enwik8(root: Path) -> Text:
-    """The first 100,000,000 bytes of a Wikipedia, 90 + 5 + 5 million as everyone cuts them."""
+    """Read enwik8 from ``root``: 100,000,000 bytes of a Wikipedia, cut into 90 + 5 + 5 million as is usual."""
     return _hutter("enwik8", root)
 
 
 def text8(root: Path) -> Text:
-    """The same articles, as the letters a to z and spaces; cut like `enwik8`."""
+    """Read text8 from ``root``: letters a to z and spaces from a Wikipedia, cut into 90 + 5 + 5 million."""
     return _hutter("text8", root)
 
 
 def wikitext_2(root: Path) -> Text:
-    """WikiText-2 as characters, words cut apart and rare ones ``<unk>``, as it was published."""
+    """Read WikiText-2 from ``root``, as characters of the published tokens; rare words are ``<unk>``."""
     train, valid, test = _wikitext("wikitext-2", root, "train", "valid", "test")
     return Text("wikitext-2", train, valid, test)
 
 
 def wikitext_103(root: Path) -> Text:
-    """WikiText-103 as characters, words cut apart and rare ones ``<unk>``, as it was published."""
+    """Read WikiText-103 from ``root``, as characters of the published tokens; rare words are ``<unk>``."""
     train, valid, test = _wikitext("wikitext-103", root, "train", "valid", "test")
     return Text("wikitext-103", train, valid, test)
 
 
 def wikitext_2_103(root: Path) -> Text:
-    """To train on WikiText-2's text and be judged on WikiText-103's, where its large training text cannot be had."""
+    """Read WikiText-2's training text, and WikiText-103's validation and test texts, from ``root``."""
     (train,), (valid, test) = _wikitext("wikitext-2", root, "train"), _wikitext("wikitext-103", root, "valid", "test")
     return Text("wikitext-2-103", train, valid, test)
 
 
 def text_file(path: Path) -> Text:
-    """Any file, as bytes: the first 90% to train on, 5% to validate and 5% to test.
+    """Read any file as bytes: the first 90% for training, 5% for validation and 5% for testing.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "zen.txt"
@@ -66,15 +66,15 @@ def text_file(path: Path) -> Text:
 
 
 def whole_file(path: Path) -> Text:
-    """Any file, as bytes, all of it in each part: for a model that was trained on another."""
+    """Read any file as bytes, all of it in each part: to evaluate a model that was trained on another text."""
     text = _tensor(path)
     if len(text) < 2:
-        raise ValueError(f"{path} must hold at least 2 characters, of which the first is context only; it has 1.")
+        raise ValueError(f"{path} must hold at least 2 characters, because the first one is context only; it has 1.")
     return Text(path.name, text, text, text)
 
 
 def split(name: str, text: UInt8[Tensor, " text"]) -> Text:
-    """90%, 5% and 5% of a text."""
+    """A text in three parts: its first 90%, the next 5%, and the last 5%."""
     train, test = len(text) * 90 // 100, len(text) * 95 // 100
     return Text(name, text[:train], text[train:test], text[test:])
 

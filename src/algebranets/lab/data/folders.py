@@ -1,4 +1,4 @@
-"""Which images lie in a folder, and of what class each is."""
+"""The images in a folder, and the class of each."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from pathlib import Path
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".ppm", ".pgm", ".bmp", ".tif", ".tiff", ".webp")
 EVALUATION_FOLDERS = ("val", "valid", "validation", "test")
-#: Tiny ImageNet's own list of its validation images: file, class and a box, with tabs between them.
+#: Tiny ImageNet's list of its validation images: file, class and a box, separated by tabs.
 ANNOTATIONS = "val_annotations.txt"
 
 
 @dataclass(frozen=True)
 class Listing:
-    """Files and, of each, the number of its class."""
+    """Image files, and the number of each one's class."""
 
     files: tuple[str, ...]
     labels: tuple[int, ...]
@@ -25,10 +25,9 @@ class Listing:
 
 
 def read_folder(root: Path) -> tuple[tuple[str, ...], Listing, Listing]:
-    """Classes, training images and evaluation images of a folder of images.
+    """The classes, training images and evaluation images of a folder.
 
-    They lie at any depth under ``train/<class>`` and ``val/<class>``, or ``val`` holds the list that Tiny ImageNet's
-    does.
+    Images are at any depth under ``train/<class>`` and ``val/<class>``, or ``val`` holds Tiny ImageNet's list.
     """
     others = [root / name for name in EVALUATION_FOLDERS if (root / name).is_dir()]
     if not (root / "train").is_dir() or not others:
@@ -48,7 +47,7 @@ def read_folder(root: Path) -> tuple[tuple[str, ...], Listing, Listing]:
 
 
 def listing(folder: Path, classes: tuple[str, ...]) -> Listing:
-    """The images of ``folder``, whose classes must be among ``classes``."""
+    """The images of ``folder``; their classes must be among ``classes``."""
     images = list(_annotated(folder) if (folder / ANNOTATIONS).is_file() else _in_folders(folder))
     if not images:
         raise ValueError(
@@ -59,15 +58,15 @@ def listing(folder: Path, classes: tuple[str, ...]) -> Listing:
     strangers = sorted({name for _, name in images} - numbers.keys())
     if strangers:
         raise ValueError(
-            f"{folder} must hold classes of the training images only; {len(strangers)} are none of theirs, such as "
-            f"{strangers[0]}."
+            f"{folder} must hold classes of the training images only; {strangers[0]} is not among them "
+            f"({len(strangers)} such classes)."
         )
     return Listing(tuple(file for file, _ in images), tuple(numbers[name] for _, name in images))
 
 
 def _in_folders(folder: Path) -> Iterator[tuple[str, str]]:
     for name in _subfolders(folder):
-        seen: set[str] = set()  # a link may lead to where the walk has been
+        seen: set[str] = set()  # a link may lead back to a folder that was read
         for place, subfolders, files in os.walk(folder / name, followlinks=True):
             seen.add(os.path.realpath(place))
             subfolders[:] = [

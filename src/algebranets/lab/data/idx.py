@@ -1,4 +1,4 @@
-"""MNIST and its like: idx files, packed by gzip or not."""
+"""Readers of MNIST and Fashion-MNIST: idx files, packed by gzip or not."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from algebranets.lab.data.tensors import ImageTensors, check_labels
 
 STEMS = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
 
-#: By set and file, of the content: packed files differ by who packed them.
+#: What is known of the published files when they are unpacked, by data set and file; packed files differ.
 KNOWN: dict[str, dict[str, Known]] = {
     "mnist": {
         "train-images-idx3-ubyte": Known(47_040_016, "6bbc9ace898e44ae57da46a324031adb"),
@@ -33,7 +33,7 @@ KNOWN: dict[str, dict[str, Known]] = {
     },
 }
 
-#: The most that a packed file may unpack to: twice the largest of those above.
+#: The largest size that a packed file may unpack to: twice the largest of those above.
 MAX_BYTES = 100_000_000
 
 MNIST_CLASSES = tuple("0123456789")
@@ -41,13 +41,13 @@ FASHION_CLASSES = ("T-shirt", "trouser", "pullover", "dress", "coat", "sandal", 
 
 
 def mnist(root: Path) -> ImageTensors:
-    """MNIST under ``root``."""
+    """Read MNIST from the folder of data sets, ``root``."""
     folders = ("mnist", "MNIST", "MNIST/raw", "mnist/MNIST/raw", ".")
     return _read("mnist", root, folders, MNIST_CLASSES, "Put its four .gz files there, unpacked or not.")
 
 
 def fashion_mnist(root: Path) -> ImageTensors:
-    """Fashion-MNIST under ``root``, or where the system's package ``dataset-fashion-mnist`` puts it."""
+    """Read Fashion-MNIST from ``root``, or from where the system's package ``dataset-fashion-mnist`` puts it."""
     folders = ("fashion-mnist", "FashionMNIST", "FashionMNIST/raw", "fashion-mnist/FashionMNIST/raw", ".")
     how = "Put its four .gz files there, unpacked or not, or install the system's package dataset-fashion-mnist."
     return _read("fashion-mnist", root, (*folders, "/usr/share/datasets/fashion-mnist"), FASHION_CLASSES, how)
@@ -76,7 +76,7 @@ def _unpacked(path: Path, data: mmap.mmap) -> mmap.mmap | bytes:
     if path.suffix != ".gz":
         return data
     try:
-        with gzip.open(data) as file:  # a small file can unpack to any size
+        with gzip.open(data) as file:  # a small file can unpack to a huge one
             unpacked = file.read(MAX_BYTES + 1)
     except (OSError, EOFError, zlib.error) as error:
         raise ValueError(f"{path} is no whole gzip file ({error}): get it again.") from None
@@ -86,9 +86,9 @@ def _unpacked(path: Path, data: mmap.mmap) -> mmap.mmap | bytes:
 
 
 def array(path: Path, data: mmap.mmap | bytes, num_dims: int) -> Tensor:
-    """The bytes that an idx file holds.
+    """The tensor in an idx file of bytes.
 
-    It begins with two zeros, 8 for "bytes" and the number of dimensions, and goes on with their sizes.
+    The file starts with two zeros, 8 for "bytes", the number of dimensions, and their sizes.
 
     >>> array(Path("three"), bytes([0, 0, 8, 1, 0, 0, 0, 3, 5, 0, 4]), num_dims=1)
     tensor([5, 0, 4], dtype=torch.uint8)

@@ -1,6 +1,6 @@
-"""Folders of images, ImageNet among them: cut and flipped by worker processes, normalised where the model is.
+"""Folders of images, such as ImageNet: cropped and flipped by worker processes, normalized on the model's device.
 
-torchvision is imported when images are asked for, so that the library needs it for folders only.
+torchvision is imported when batches are made, so only folders of images need it.
 """
 
 from __future__ import annotations
@@ -14,22 +14,28 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
+from algebranets import checks
 from algebranets.lab.data.batches import IGNORED, WHOLE, Batch, Batches, Share, seed_of
 from algebranets.lab.data.folders import Listing, read_folder
 from algebranets.lab.data.order import Order
-from algebranets.lab.data.pixels import Normalise
+from algebranets.lab.data.pixels import Normalize
 from algebranets.lab.data.sources import find_folder
 
-#: Training images, evaluation images and classes, by set.
+#: The number of training images, evaluation images and classes of data sets that must be complete.
 KNOWN = {"imagenet": (1_281_167, 50_000, 1_000)}
 #: The largest side that images are scaled to.
 MAX_SIDE = 8192
-#: How much longer than the other a side of an image may be: scaled by the shorter one, a strip of a few bytes is huge.
+#: How much longer one side of an image may be than the other. Scaled by its shorter side, a narrow strip gets huge.
 MAX_RATIO = 100
 
 
 class ImageFolder:
-    """Any folder with ``train/<class>/<images>`` and ``val/<class>/<images>``.
+    """A folder with ``train/<class>/<images>`` and ``val/<class>/<images>``.
+
+    Args:
+        root: The folder.
+        name: The data set's name; by default the folder's.
+        image_size: The side that images are cropped to, unless ``crop`` says otherwise.
 
     >>> data = ImageFolder("/data/flowers")  # doctest: +SKIP
     >>> batches = data.training(256, crop=224, flip=True, workers=16, device="cuda")  # doctest: +SKIP
@@ -37,14 +43,13 @@ class ImageFolder:
     """
 
     channels: int = 3
-    #: Of ImageNet's pixels, whatever the images.
+    #: Mean and standard deviation of ImageNet's pixels, which are used for all folders.
     mean: tuple[float, ...] = (0.485, 0.456, 0.406)
     std: tuple[float, ...] = (0.229, 0.224, 0.225)
 
     def __init__(self, root: Path | str, name: str | None = None, image_size: int = 224) -> None:
         self.root = Path(root)
         self.name = name or self.root.absolute().name
-        #: The side of what is cut from the images, unless ``crop`` says otherwise.
         self.image_size = image_size
         self.classes, self._train, self._test = read_folder(self.root)
         found = (len(self._train), len(self._test), len(self.classes))
@@ -74,7 +79,18 @@ class ImageFolder:
         device: torch.device | str = "cpu",
         share: Share = WHOLE,
     ) -> Batches:
-        """Shuffled batches: random parts of images scaled to ``crop`` a side, half of them mirrored if ``flip``."""
+        """Shuffled batches of random parts of images.
+
+        Args:
+            batch_size: Images in a batch, over all processes.
+            crop: The side that each part is scaled to; by default ``image_size``.
+            padding: Must be 0; images in memory have it.
+            flip: Whether half of the images are mirrored.
+            workers: Processes that read the files.
+            seed: Decides order, parts and mirroring.
+            device: Where batches are put.
+            share: The rows that this process takes.
+        """
         if padding:
             raise ValueError(f"padding must be 0 for a folder of images, whose parts are scaled; got {padding}.")
         v2 = _transforms()
@@ -91,7 +107,15 @@ class ImageFolder:
         share: Share = WHOLE,
         crop: int | None = None,
     ) -> Batches:
-        """The middle of each image, in order; rows beyond the last have the label `IGNORED`."""
+        """Batches of the middle of each image, in order; rows after the last image have the label `IGNORED`.
+
+        Args:
+            batch_size: Images in a batch, over all processes.
+            workers: Processes that read the files.
+            device: Where batches are put.
+            share: The rows that this process takes.
+            crop: The side of what is cut from the middle; by default ``image_size``.
+        """
         v2, side = _transforms(), self._side(crop)
         steps = [v2.Resize(round(side * 256 / 224), antialias=True), v2.CenterCrop(side), v2.PILToTensor()]
         images = Images(self._test, v2.Compose(steps))
@@ -100,27 +124,26 @@ class ImageFolder:
 
     def _side(self, crop: int | None) -> int:
         side = self.image_size if crop is None else crop
-        if not 1 <= side <= MAX_SIDE:
-            raise ValueError(f"crop must lie between 1 and {MAX_SIDE}; got {side}.")
+        checks.between("crop", side, 1, MAX_SIDE)
         return side
 
     def _batches(
         self, images: Images, order: Order, workers: int, device: torch.device | str, share: Share
     ) -> FolderBatches:
-        normalise = Normalise(self.mean, self.std, device)
-        return FolderBatches(images, order, share.rows(order.batch_size), workers, torch.device(device), normalise)
+        normalize = Normalize(self.mean, self.std, device)
+        return FolderBatches(images, order, share.rows(order.batch_size), workers, torch.device(device), normalize)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class FolderBatches(Batches):
-    """What `ImageFolder.training` and `ImageFolder.evaluation` give."""
+    """The batches of an `ImageFolder`."""
 
     images: Images
     order: Order
     rows: slice
     workers: int
     device: torch.device
-    normalise: Normalise
+    normalize: Normalize
 
     def __len__(self) -> int:
         return len(self.order)
@@ -131,25 +154,25 @@ class FolderBatches(Batches):
             batch_sampler=self._keys(start, stop),
             num_workers=self.workers,
             pin_memory=self.device.type == "cuda",
-            generator=torch.Generator(),  # it would draw from the model's random numbers otherwise
+            generator=torch.Generator(),  # otherwise it would draw from torch's global one
         )
         try:
             for images, labels in loader:
-                # Bytes travel, a quarter of what floats would be.
+                # Bytes are copied, a quarter of the size of floats.
                 images = images.to(self.device, non_blocking=True)
-                yield self.normalise(images), labels.to(self.device, non_blocking=True)
-        except ValueError as error:  # a worker's comes with its traceback, as text
+                yield self.normalize(images), labels.to(self.device, non_blocking=True)
+        except ValueError as error:  # a worker's error holds its traceback as text
             raise ValueError(str(error).strip().splitlines()[-1].removeprefix("ValueError: ")) from None
 
     def _keys(self, start: int, stop: int) -> Iterator[list[tuple[int, int]]]:
-        """What workers are asked for: the pass and the image."""
+        """What workers are asked for: the number of the pass and of the image."""
         for epoch, _, examples in self.order.steps(start, stop):
             yield [(epoch, example) for example in examples[self.rows].tolist()]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Images(Dataset[tuple[Tensor, int]]):
-    """Images as bytes, by pass and number; number -1 is the first, with a label that counts for nothing."""
+    """Images as bytes, by pass and number; number -1 is the first image with the label `IGNORED`."""
 
     listing: Listing
     transform: Any
@@ -162,14 +185,14 @@ class Images(Dataset[tuple[Tensor, int]]):
         epoch, number = key
         image = _open(self.listing.files[max(number, 0)])
         label = self.listing.labels[number] if number >= 0 else IGNORED
-        # torchvision draws from torch's global generator; seeded here, what comes depends on no worker's past.
+        # torchvision draws from torch's global generator; seeded here, a worker's past does not matter.
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(seed_of(self.seed, epoch, number))
             return self.transform(image), label
 
 
 def imagenet(root: Path) -> ImageFolder:
-    """ImageNet (ILSVRC 2012) under ``root``."""
+    """Open ImageNet (ILSVRC 2012) in the folder of data sets, ``root``."""
     how = (
         "Unpack ILSVRC2012_img_train.tar into train/<wnid>/, and sort the images of ILSVRC2012_img_val.tar into "
         "folders by class, val/<wnid>/."
@@ -179,7 +202,7 @@ def imagenet(root: Path) -> ImageFolder:
 
 
 def tiny_imagenet(root: Path) -> ImageFolder:
-    """Tiny ImageNet under ``root``, as it was published or as a folder of images; any part of its 200 classes."""
+    """Open Tiny ImageNet in ``root``, as published or as a folder of images; some of its 200 classes will do."""
     folders = ("tiny-imagenet", "tiny-imagenet-200", "tiny-imagenet/tiny-imagenet-200", ".")
     folder = find_folder("tiny-imagenet", root, folders, "Unpack tiny-imagenet-200.zip there.")
     return ImageFolder(folder, "tiny-imagenet", image_size=64)

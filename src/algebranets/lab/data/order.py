@@ -1,4 +1,4 @@
-"""Which examples each batch holds."""
+"""The order of examples: which examples each batch holds."""
 
 from __future__ import annotations
 
@@ -10,15 +10,21 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from algebranets import checks
 from algebranets.lab.data.batches import generator
 
 
 @dataclass(frozen=True)
 class Order:
-    """Numbers of examples, batch by batch: shuffled anew in every pass or, without a seed, in order and to the end.
+    """The numbers of the examples in each batch.
 
-    A shuffled pass leaves out what does not fill a batch, other examples each time; one in order fills its last batch
-    up with -1, which is no example.
+    With a seed, every pass is shuffled anew and leaves out the examples that do not fill a batch. Without a seed, a
+    pass is in order, and its last batch is filled up with -1, which is no example.
+
+    Args:
+        num_examples: The number of examples.
+        batch_size: Examples in a batch.
+        seed: Decides the order; None for no shuffling.
 
     >>> [rows.tolist() for _, _, rows in Order(5, batch_size=2).steps(0, 3)]
     [[0, 1], [2, 3], [4, -1]]
@@ -31,8 +37,7 @@ class Order:
     seed: int | None = None
 
     def __post_init__(self) -> None:
-        if self.batch_size < 1:
-            raise ValueError(f"batch_size must be at least 1; got {self.batch_size}.")
+        checks.whole("batch_size", self.batch_size, least=1)
         if self.num_examples < (1 if self.seed is None else self.batch_size):
             raise ValueError(
                 f"{self.num_examples} examples do not fill one batch of {self.batch_size}: "
@@ -44,7 +49,7 @@ class Order:
         return whole + (self.seed is None and rest > 0)
 
     def examples(self, epoch: int) -> Int[Tensor, "batches batch"]:
-        """All batches of a pass."""
+        """The examples of all batches of a pass."""
         if self.seed is None:
             order = torch.full((len(self) * self.batch_size,), -1)
             order[: self.num_examples] = torch.arange(self.num_examples)
@@ -55,7 +60,7 @@ class Order:
     def steps(
         self, start: int, stop: int, device: torch.device | str = "cpu"
     ) -> Iterator[tuple[int, int, Int[Tensor, " batch"]]]:
-        """``(epoch, place in it, examples)`` of batches ``start`` to ``stop - 1``; a pass goes to ``device`` whole."""
+        """``(pass, place in it, examples)`` of batches ``start`` to ``stop - 1``; examples are on ``device``."""
         for epoch, steps in groupby(range(start, stop), lambda step: step // len(self)):
             examples = self.examples(epoch).to(device)
             for step in steps:

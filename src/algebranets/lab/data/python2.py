@@ -1,7 +1,7 @@
-"""Pickles that Python 2 wrote, read without running anything that is in them.
+"""A reader of Python 2's pickles that runs no code in them.
 
-A pickle is a program: it may name any function and have it called. CIFAR's name three things of numpy, of which we give
-them stand-ins that only hold what they are given; whatever else is named is refused.
+A pickle is a program: it may name any function and call it. CIFAR's pickles name three things of numpy. They get
+stand-ins that only hold what they are given; every other name is refused.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Dtype:
         self.name = name
 
     def __setstate__(self, state: object) -> None:
-        """Byte order and the like; bytes have none."""
+        """Ignore byte order and alignment; bytes have none."""
 
 
 class Array:
@@ -49,7 +49,7 @@ _STAND_INS = {
 
 
 class _Unpickler(pickle._Unpickler):
-    """The one in Python: that in C makes room for any number by which a pickle remembers something, 32 GiB of it."""
+    """Python's own unpickler, since the one in C can be made to allocate 32 GiB by a number in a small pickle."""
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in _STAND_INS:
@@ -58,7 +58,7 @@ class _Unpickler(pickle._Unpickler):
 
 
 def load(path: Path, data: mmap.mmap | bytes) -> Any:
-    """What the pickle ``data`` of the file ``path`` holds: dictionaries, lists, strings, numbers and `Array`."""
+    """Read the pickle ``data`` of the file ``path``: dictionaries, lists, strings, numbers and `Array`."""
     try:
         return _Unpickler(io.BytesIO(data), encoding="latin1").load()
     except Exception as error:  # a damaged pickle may raise anything

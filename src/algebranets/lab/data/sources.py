@@ -1,4 +1,4 @@
-"""Where a data set's files are, and whether they are whole."""
+"""The files of a data set: where they are, and whether they are complete."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from pathlib import Path
 #: The environment variable that says where data sets are.
 ROOT = "ALGEBRANETS_DATA"
 
-#: How an error about a file ends.
+#: The end of errors about a file.
 AGAIN = "It is cut off or damaged: get it again."
 
-#: Bytes that are looked at together where lines are counted.
+#: Bytes that are searched at once when lines are counted.
 _PIECE = 1 << 24
 
 
 @dataclass(frozen=True)
 class Known:
-    """What is known of a file as it was published."""
+    """What is known of a published file."""
 
     size: int | None = None
     md5: str | None = None
@@ -29,7 +29,7 @@ class Known:
 
 
 def content(path: Path, known: Known | None = None) -> mmap.mmap:
-    """The bytes of a file, checked, and read where and when they are used; writing to them leaves the file alone."""
+    """The bytes of a file, checked, and mapped into memory; writing to them does not change the file."""
     if not path.stat().st_size:
         raise ValueError(f"{path} is empty. {AGAIN}")
     with path.open("rb") as file:
@@ -39,7 +39,7 @@ def content(path: Path, known: Known | None = None) -> mmap.mmap:
 
 
 def check(path: Path, data: mmap.mmap | bytes, known: Known | None) -> None:
-    """Refuse ``data`` of ``path`` that is not what is known of it.
+    """Raise an error if the bytes ``data`` of ``path`` differ from what is known of the file.
 
     >>> check(Path("enwik8"), b"<mediawiki", Known(size=100_000_000))
     Traceback (most recent call last):
@@ -60,12 +60,20 @@ def check(path: Path, data: mmap.mmap | bytes, known: Known | None) -> None:
 
 
 def data_root(root: Path | str | None = None) -> Path:
-    """Where data sets are: what is given, or what ``ALGEBRANETS_DATA`` says, or ``data`` in the working directory."""
+    """The folder of data sets: ``root``, or what ``ALGEBRANETS_DATA`` says, or ``data`` in the working directory."""
     return Path(os.path.expanduser(root or os.environ.get(ROOT) or "data"))
 
 
 def find_files(name: str, root: Path, folders: Sequence[str], files: Sequence[Sequence[str]], how: str) -> list[Path]:
-    """A path for each of ``files``, any of its names, in the first of ``folders`` that has one of them at all."""
+    """Find the files of a data set, in the first folder that has one of them.
+
+    Args:
+        name: The data set's name, for errors.
+        root: The folder of data sets.
+        folders: Folders in it to look in.
+        files: The files, each with its possible names.
+        how: The sentence that says how to get them, for errors.
+    """
     for folder in (root / folder for folder in folders):
         found = [path for names in files for path in [folder / n for n in names if (folder / n).is_file()][:1]]
         if len(found) == len(files):
@@ -77,7 +85,7 @@ def find_files(name: str, root: Path, folders: Sequence[str], files: Sequence[Se
 
 
 def find_folder(name: str, root: Path, folders: Sequence[str], how: str) -> Path:
-    """The first of ``folders`` with a folder ``train``."""
+    """The first of ``folders`` in ``root`` that has a folder ``train``; ``name`` and ``how`` are for errors."""
     for folder in folders:
         if (root / folder / "train").is_dir():
             return root / folder
@@ -85,11 +93,11 @@ def find_folder(name: str, root: Path, folders: Sequence[str], how: str) -> Path
 
 
 def _not_found(name: str, root: Path, folders: Sequence[str], what: str, how: str) -> ValueError:
-    """The error that says what was looked for, where, and how to get it."""
+    """The error for a data set that is not there: what was looked for, where, and how to get it."""
     places = ", ".join(folder for folder in folders if folder != ".")
     return ValueError(
         f"{name} is not there: looked for {what} in {root.absolute()} and, in it, {places}. {how} "
-        f"Where data sets are is what --data or {ROOT} says, or ./data."
+        f"The folder of data sets is what --data or {ROOT} says, or ./data."
     )
 
 

@@ -1,4 +1,4 @@
-"""Images that are held in memory: batches are cut, flipped and normalised where the model is, all rows at once."""
+"""Images in memory: batches are cropped, flipped and normalized on the model's device, all rows at once."""
 
 from __future__ import annotations
 
@@ -13,12 +13,20 @@ from torch import Tensor
 
 from algebranets.lab.data.batches import IGNORED, WHOLE, Batch, Batches, Share, generator
 from algebranets.lab.data.order import Order
-from algebranets.lab.data.pixels import Normalise, mean_and_std
+from algebranets.lab.data.pixels import Normalize, mean_and_std
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ImageTensors:
-    """A set of square images in memory.
+    """A data set of square images in memory.
+
+    Args:
+        name: Its name.
+        train_images: Training images, as bytes.
+        train_labels: The number of each training image's class.
+        test_images: Test images, as bytes.
+        test_labels: The number of each test image's class.
+        classes: The names of the classes.
 
     >>> images, labels = torch.randint(256, (40, 3, 8, 8), dtype=torch.uint8), torch.arange(40) % 2
     >>> data = ImageTensors("noise", images, labels, images[:10], labels[:10], classes=("even", "odd"))
@@ -58,16 +66,17 @@ class ImageTensors:
 
     @property
     def image_size(self) -> int:
-        """Of each side."""
+        """The side of the images, in pixels."""
         return self.train_images.shape[3]
 
     @property
     def mean(self) -> tuple[float, ...]:
-        """Of each channel of the training images, between 0 and 1."""
+        """The mean of each channel of the training images, between 0 and 1."""
         return self._mean_and_std[0]
 
     @property
     def std(self) -> tuple[float, ...]:
+        """The standard deviation of each channel of the training images."""
         return self._mean_and_std[1]
 
     @cached_property
@@ -86,9 +95,17 @@ class ImageTensors:
         device: torch.device | str = "cpu",
         share: Share = WHOLE,
     ) -> Batches:
-        """Shuffled batches: squares of side ``crop`` from random places, half of them mirrored if ``flip``.
+        """Shuffled batches of random crops. The images are copied to the device once, as bytes.
 
-        ``padding`` puts so many black pixels around each image first. The images go to ``device`` once, as bytes.
+        Args:
+            batch_size: Images in a batch, over all processes.
+            crop: The side of the crops; by default the images' side.
+            padding: Black pixels around each image before it is cropped.
+            flip: Whether half of the images are mirrored.
+            workers: Not used here; folders of images use it.
+            seed: Decides order, crops and mirroring.
+            device: Where batches are made.
+            share: The rows that this process takes.
         """
         if not 0 <= padding <= self.image_size:
             raise ValueError(
@@ -103,8 +120,8 @@ class ImageTensors:
             )
         order, rows = Order(len(self.train_images), batch_size, seed), share.rows(batch_size)
         images, labels = F.pad(self.train_images.to(device), (padding,) * 4), self.train_labels.to(device)
-        normalise = Normalise(self.mean, self.std, device)
-        return TrainingImages(images, labels, order, rows, crop, flip, seed, normalise)
+        normalize = Normalize(self.mean, self.std, device)
+        return TrainingImages(images, labels, order, rows, crop, flip, seed, normalize)
 
     def evaluation(
         self,
@@ -115,16 +132,24 @@ class ImageTensors:
         share: Share = WHOLE,
         crop: int | None = None,  # noqa: ARG002, folders use it
     ) -> Batches:
-        """The whole test images in order; rows beyond the last have the label `IGNORED`."""
+        """Batches of whole test images, in order; rows after the last image have the label `IGNORED`.
+
+        Args:
+            batch_size: Images in a batch, over all processes.
+            workers: Not used here; folders of images use it.
+            device: Where batches are made.
+            share: The rows that this process takes.
+            crop: Not used here; folders of images use it.
+        """
         batch_size = share.at_most(batch_size, len(self.test_images))
         order, rows = Order(len(self.test_images), batch_size), share.rows(batch_size)
         images, labels = self.test_images.to(device), self.test_labels.to(device)
-        return TestImages(images, labels, order, rows, Normalise(self.mean, self.std, device))
+        return TestImages(images, labels, order, rows, Normalize(self.mean, self.std, device))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TrainingImages(Batches):
-    """What `ImageTensors.training` gives."""
+    """The training batches of `ImageTensors`."""
 
     images: UInt8[Tensor, "train chan padded padded"]
     labels: Int[Tensor, " train"]
@@ -133,7 +158,7 @@ class TrainingImages(Batches):
     crop: int
     flip: bool
     seed: int
-    normalise: Normalise
+    normalize: Normalize
 
     def __len__(self) -> int:
         return len(self.order)
@@ -151,18 +176,18 @@ class TrainingImages(Batches):
             images = windows[examples, :, top, left]
             if self.flip:
                 images = torch.where(mirrored[:, None, None, None], images.flip(3), images)
-            yield self.normalise(images), self.labels[examples]
+            yield self.normalize(images), self.labels[examples]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TestImages(Batches):
-    """What `ImageTensors.evaluation` gives."""
+    """The test batches of `ImageTensors`."""
 
     images: UInt8[Tensor, "test chan side side"]
     labels: Int[Tensor, " test"]
     order: Order
     rows: slice
-    normalise: Normalise
+    normalize: Normalize
 
     def __len__(self) -> int:
         return len(self.order)
@@ -171,7 +196,7 @@ class TestImages(Batches):
         for _, _, examples in self.order.steps(start, stop, self.images.device):
             examples = examples[self.rows]
             there = examples.clamp(min=0)
-            yield self.normalise(self.images[there]), self.labels[there].masked_fill(examples < 0, IGNORED)
+            yield self.normalize(self.images[there]), self.labels[there].masked_fill(examples < 0, IGNORED)
 
 
 def _check(part: str, images: Tensor, labels: Tensor, num_classes: int) -> None:
@@ -189,8 +214,8 @@ def _check(part: str, images: Tensor, labels: Tensor, num_classes: int) -> None:
 
 
 def check_labels(what: str, labels: Tensor, num_classes: int) -> None:
-    """Refuse labels that are of no class."""
+    """Raise an error for labels that are of no class; ``what`` names them."""
     if not 0 <= int(labels.min()) <= int(labels.max()) < num_classes:
         raise ValueError(
-            f"{what} must lie between 0 and {num_classes - 1}; some lie from {labels.min()} to {labels.max()}."
+            f"{what} must lie between 0 and {num_classes - 1}; got labels from {labels.min()} to {labels.max()}."
         )

@@ -1,4 +1,4 @@
-"""Text as bytes, in rows that go on from batch to batch, so that a model's state can be carried along."""
+"""Text as bytes: each row of a batch continues in the next batch, so that a model's state can be carried."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import torch
 from jaxtyping import UInt8
 from torch import Tensor
 
+from algebranets import checks
 from algebranets.lab.data.batches import IGNORED, WHOLE, Batch, Batches, Share, generator
 
 SPLITS = ("train", "valid", "test")
@@ -17,7 +18,14 @@ SPLITS = ("train", "valid", "test")
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Text:
-    """A text in three parts, one byte a token.
+    """A text in three parts; a token is a byte.
+
+    Args:
+        name: Its name.
+        train: The bytes to train on.
+        valid: The bytes to evaluate on.
+        test: The bytes to test on.
+        vocab_size: The number of different tokens.
 
     >>> data = Text("alphabet", *(torch.arange(97, 123, dtype=torch.uint8) for _ in SPLITS))
     >>> batches = data.evaluation(batch_size=2, length=8)
@@ -45,9 +53,7 @@ class Text:
 
     def part(self, split: str) -> UInt8[Tensor, " part"]:
         """The part of this name, one of `SPLITS`."""
-        if split not in SPLITS:
-            raise ValueError(f"split must be one of {', '.join(SPLITS)}; got {split!r}.")
-        return getattr(self, split)
+        return getattr(self, checks.one_of("split", split, SPLITS))
 
     def training(
         self,
@@ -59,10 +65,18 @@ class Text:
         device: torch.device | str = "cpu",
         share: Share = WHOLE,
     ) -> Batches:
-        """Batches of ``length`` characters a row; each row goes on in the next batch, until the pass is over.
+        """Batches of rows; each row continues in the next batch until the pass is over.
 
-        A pass begins at another character than the one before, so that the text is cut elsewhere. Where it begins, and
-        after each ``fresh_every`` batches of it, a model's state is to be dropped: it then learns how to begin.
+        Each pass starts at another character, so that the text is cut at other places.
+
+        Args:
+            batch_size: Rows in a batch, over all processes.
+            length: Characters in a row.
+            fresh_every: The model's state is dropped when a pass starts and, if this is not 0, after so many batches:
+                the model then learns how to start without context.
+            seed: Decides where each pass starts.
+            device: Where the text is put.
+            share: The rows that this process takes.
         """
         _check_sizes(batch_size, length)
         if fresh_every < 0:
@@ -83,7 +97,17 @@ class Text:
         device: torch.device | str = "cpu",
         share: Share = WHOLE,
     ) -> Batches:
-        """Batches in which each character of the split but the first is a target once; the rest is `IGNORED`."""
+        """Batches in which each character of a part, except for the first, is a target once.
+
+        Targets that fill up the last batch are `IGNORED`.
+
+        Args:
+            batch_size: Rows in a batch, over all processes.
+            length: Characters in a row.
+            split: The part, one of `SPLITS`.
+            device: Where the text is put.
+            share: The rows that this process takes.
+        """
         _check_sizes(batch_size, length)
         text = self.part(split)
         if len(text) < 2:
@@ -95,7 +119,7 @@ class Text:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TrainingText(Batches):
-    """What `Text.training` gives."""
+    """The training batches of a `Text`."""
 
     text: UInt8[Tensor, " train"]
     length: int
@@ -106,7 +130,7 @@ class TrainingText(Batches):
 
     @property
     def stride(self) -> int:
-        """From the beginning of a row's part of the text to the next one's: room for the offset is left at the end."""
+        """Characters between the starts of two rows; there is room for the pass's offset after the last row."""
         return (len(self.text) - self.length) // self.batch_size
 
     def __len__(self) -> int:
@@ -126,7 +150,7 @@ class TrainingText(Batches):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class EvaluationText(Batches):
-    """What `Text.evaluation` gives."""
+    """The evaluation batches of a `Text`."""
 
     text: UInt8[Tensor, " text"]
     length: int
@@ -135,7 +159,7 @@ class EvaluationText(Batches):
 
     @property
     def stride(self) -> int:
-        """Targets a row."""
+        """Targets in a row, over all batches."""
         return math.ceil((len(self.text) - 1) / self.batch_size)
 
     def __len__(self) -> int:
@@ -149,10 +173,14 @@ class EvaluationText(Batches):
             inside = torch.arange(place * self.length, (place + 1) * self.length, device=device)
             at = begins + inside
             targets = self.text[(at + 1).clamp(max=last)].long()
-            nobodys = (inside >= self.stride) | (at >= last)  # another row's, or behind the end
-            yield self.text[at.clamp(max=last)].long(), targets.masked_fill(nobodys, IGNORED), torch.tensor(place == 0)
+            is_ignored = (inside >= self.stride) | (at >= last)  # another row's, or after the end
+            yield (
+                self.text[at.clamp(max=last)].long(),
+                targets.masked_fill(is_ignored, IGNORED),
+                torch.tensor(place == 0),
+            )
 
 
 def _check_sizes(batch_size: int, length: int) -> None:
-    if batch_size < 1 or length < 1:
-        raise ValueError(f"batch_size and length must be at least 1; got {batch_size} and {length}.")
+    checks.whole("batch_size", batch_size, least=1)
+    checks.whole("length", length, least=1)

@@ -1,4 +1,4 @@
-"""Every experiment by name: functions of an algebra and a width that return a complete `Experiment`.
+"""Recipes: functions of an algebra and a width that return a complete `Experiment`, by name.
 
 >>> from algebranets.lab import recipes
 >>> experiment = recipes.create("cifar10", algebra="H", settings={"model.norm": "whitening"}, seed=1)
@@ -8,24 +8,41 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from difflib import get_close_matches
 from typing import Any
 
-from algebranets.lab.recipes.images import cifar10, cifar10_pruned, digits, mobilenet_v1, resnet50, resnet50_pruned
+import torch
+
+from algebranets import checks
+from algebranets.accounting import Account, account
+from algebranets.lab.data import DATASETS
+from algebranets.lab.recipes.images import (
+    cifar10,
+    cifar10_pruned,
+    cifar100,
+    digits,
+    fashion_mnist,
+    mnist,
+    mobilenet_v1,
+    resnet50,
+    resnet50_pruned,
+    tiny_imagenet_mobilenet,
+    tiny_imagenet_resnet50,
+)
 from algebranets.lab.recipes.text import (
     char_lm,
     gru,
     gru_short,
+    text8_transformer_xl,
     transformer_xl,
     transformer_xl_short,
     transformer_xl_small,
+    wikitext_2_gru,
 )
 from algebranets.lab.train import Experiment
 
-#: Every recipe by the name `create` and the command line know it by.
+#: Every recipe, by the name that `create` and the command line take: the paper's, those around them, and small ones.
 RECIPES: dict[str, Callable[[str, float], Experiment]] = {
     "resnet50": resnet50,
     "mobilenet_v1": mobilenet_v1,
@@ -37,6 +54,13 @@ RECIPES: dict[str, Callable[[str, float], Experiment]] = {
     "transformer_xl-small": transformer_xl_small,
     "gru": gru,
     "gru-short": gru_short,
+    "cifar100": cifar100,
+    "mnist": mnist,
+    "fashion-mnist": fashion_mnist,
+    "tiny-imagenet-resnet50": tiny_imagenet_resnet50,
+    "tiny-imagenet-mobilenet": tiny_imagenet_mobilenet,
+    "text8-transformer_xl": text8_transformer_xl,
+    "wikitext-2-gru": wikitext_2_gru,
     "digits": digits,
     "char-lm": char_lm,
 }
@@ -45,11 +69,35 @@ RECIPES: dict[str, Callable[[str, float], Experiment]] = {
 def create(
     name: str, algebra: str = "R", width: float = 1.0, seed: int = 0, settings: Mapping[str, Any] | None = None
 ) -> Experiment:
-    """The recipe of this name over an algebra, with other ``settings`` where given."""
-    if name not in RECIPES:
-        near = get_close_matches(name, RECIPES, n=1)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
-        raise ValueError(f"unknown recipe {name!r}.{hint} It must be one of {', '.join(RECIPES)}.")
-    if not 0 < width < math.inf:
-        raise ValueError(f"width must be positive and finite, as it multiplies the network's sizes; got {width}.")
+    """Create the experiment of a recipe.
+
+    Args:
+        name: A key of `RECIPES`.
+        algebra: The algebra's name, a constructor such as ``clifford(2, 0)``, or the path of a table file.
+        width: A multiplier of the network's sizes, which are rounded to whole tuples.
+        seed: Decides initial weights, batches and dropout.
+        settings: Settings that differ from the recipe's, by dotted name.
+
+    >>> create("digits", algebra="M2R", settings={"optimizer.lr": 0.1}).optimizer.lr
+    0.1
+    """
+    checks.one_of("recipe", name, RECIPES)
+    checks.positive("width", width)
     return replace(RECIPES[name](algebra, width), seed=seed).changed(settings or {})
+
+
+def cost(experiment: Experiment) -> Account:
+    """Count the parameters and multiply-adds of an experiment's model for one image or token, without its data.
+
+    Args:
+        experiment: An experiment on one of `algebranets.lab.data.DATASETS`.
+
+    >>> cost(create("digits", algebra="M2R")).parameters
+    34714
+    """
+    shape = DATASETS[experiment.data.name].images
+    sizes = {"num_classes": shape.num_classes, "in_channels": shape.channels} if shape else {}
+    with torch.device("meta"):
+        model: Any = replace(experiment, model={**experiment.model, **sizes}).build()
+        inputs = model.example_inputs(shape.side) if shape else model.example_inputs()
+    return account(model, *inputs)

@@ -1,4 +1,4 @@
-"""Many runs of one recipe: which they are, and several side by side, each in a process of its own."""
+"""Sweeps: many runs of one recipe, several at the same time, each in a process of its own."""
 
 from __future__ import annotations
 
@@ -19,7 +19,15 @@ from algebranets.lab.train import Experiment, Result, RunFolder
 
 @dataclass
 class Job:
-    """One run: its folder, the command that makes it, and its process while it runs."""
+    """One run of a sweep.
+
+    Args:
+        experiment: What it trains.
+        folder: Its folder.
+        command: The command line that trains it.
+        process: Its process, while it runs.
+        failed: Whether the process ended without a result.
+    """
 
     experiment: Experiment
     folder: RunFolder
@@ -32,12 +40,12 @@ class Job:
         self.result = self._done()
 
     def _done(self) -> Result | None:
-        """What came out, if that is this experiment's."""
+        """The folder's result, if it is this experiment's."""
         return self.folder.finished() if self.folder.holds(self.experiment) else None
 
     @property
     def output(self) -> Path:
-        """What its process prints."""
+        """The file that holds what its process prints."""
         return self.folder.path / "output.txt"
 
     @property
@@ -48,23 +56,24 @@ class Job:
 
     @property
     def waiting(self) -> bool:
+        """Whether it has not started yet."""
         return self.result is None and self.process is None and not self.failed
 
     def start(self) -> None:
-        """Start its process, in a session of its own: signals reach it from `stop` alone."""
+        """Start its process, in a session of its own, so that only `stop` sends it signals."""
         self.folder.path.mkdir(parents=True, exist_ok=True)
         with self.output.open("ab") as output:
             self.process = subprocess.Popen(self.command, stdout=output, stderr=output, start_new_session=True)
 
     def poll(self) -> None:
-        """Take note of its end."""
+        """Notice when its process has ended, and read the result."""
         if self.process is not None and self.process.poll() is not None:
             self.result = self._done()
             self.failed = self.result is None
             self.process = None
 
     def stop(self) -> None:
-        """Ask it to stop, behind a checkpoint, and wait for it."""
+        """Ask its process to make a checkpoint and stop, and wait for it."""
         if self.process is not None:
             self.process.terminate()
             self.process.wait()
@@ -81,9 +90,21 @@ def jobs(
     options: Iterable[str] = (),
     each: Mapping[str, Sequence[Any]] | None = None,
 ) -> list[Job]:
-    """A job for each algebra, width, choice of values from ``each`` and seed.
+    """A job for each algebra, width, choice of values and seed.
 
-    ``each`` has several values of a setting; ``options`` are further ones of ``algebranets train``.
+    Args:
+        recipe: A key of `recipes.RECIPES`.
+        algebras: Names of algebras, or paths of table files.
+        widths: Width multipliers.
+        seeds: Seeds.
+        settings: Settings of all runs that differ from the recipe's, by dotted name.
+        out: The folder of the runs' folders.
+        options: Further options of ``algebranets train``.
+        each: Settings with several values, all of which are trained.
+
+    >>> todo = jobs("digits", ["R", "M2R"], [1.0], range(2), {"steps": 5}, Path("runs"))
+    >>> [job.experiment.name for job in todo]
+    ['R-steps-5-seed0', 'R-steps-5-seed1', 'M2R-steps-5-seed0', 'M2R-steps-5-seed1']
     """
     made: list[Job] = []
     choices = [dict(zip(each or {}, values, strict=True)) for values in product(*(each or {}).values())]
@@ -92,11 +113,11 @@ def jobs(
         experiment = recipes.create(recipe, algebra, width, seed, chosen)
         if not any(replace(job.experiment, seed=seed) == experiment for job in made):
             with torch.device("meta"):
-                experiment.build()  # says what is wrong with it before a process is started
+                experiment.build()  # raises if a setting is wrong, before a process is started
         folder = RunFolder(out / recipe / experiment.name)
         if any(job.folder == folder for job in made):
             raise ValueError(
-                f"two runs would share {folder.path}: they must differ by name; rename one, or sweep apart."
+                f"two runs would share {folder.path}: their names must differ; rename one, or sweep them separately."
             )
         command = [sys.executable, "-m", "algebranets", "train", recipe, "--algebra", algebra, "--width", repr(width)]
         command += ["--seed", str(seed), "--out", str(folder.path), *options]
@@ -107,7 +128,7 @@ def jobs(
 
 
 def run_all(todo: list[Job], at_once: int) -> Iterator[None]:
-    """Run the jobs that are not done, so many at once; yields now and then, for whoever watches."""
+    """Run the jobs that are not done, ``at_once`` at the same time; yields every half second."""
     try:
         while any(job.waiting or job.process for job in todo):
             for job in todo:

@@ -1,6 +1,6 @@
-"""The paper's experiments on text, and the small ones around them.
+"""Recipes on text: the paper's experiments, the same networks on other texts, and small ones.
 
-Sizes are in real numbers; ``width`` multiplies them, to whole tuples (and whole heads).
+Sizes are in real numbers; ``width`` multiplies them, and they are rounded to whole tuples (and whole heads).
 """
 
 from __future__ import annotations
@@ -9,17 +9,19 @@ from dataclasses import replace
 
 from algebranets import algebra as algebras
 from algebranets.lab.train import Experiment, Optimizer, Schedule, Texts
+from algebranets.product import nearest_multiple
 
 
 def transformer_xl(algebra: str, width: float) -> Experiment:
     """The "efficient" Transformer-XL on enwik8 (Section 4.3, Table 2): 24 layers over R, 42 over any other algebra.
 
-    Where layer norms stand the paper does not say: first here, since many layers then begin to learn sooner. Every
-    hundredth batch begins without a memory, else the network would not know how to go on behind a short prompt. Sixteen
-    texts are validated side by side: each looks back 4608 characters, as in the paper, but for its beginning.
+    The paper does not say where layer norms are. They are first here, because many layers then learn sooner. Every
+    hundredth batch starts without a memory; otherwise the network would not learn to continue a short prompt. The
+    validation text is cut into sixteen rows. In each row the network looks back 4608 characters, as in the paper,
+    except at the row's start.
     """
     real = algebras.get(algebra).dim == 1
-    head, num_heads = whole(128, algebra), max(1, round(4 * width))
+    head, num_heads = whole(128, algebra), nearest_multiple(4 * width, 1)
     return Experiment(
         recipe="transformer_xl",
         algebra=algebra,
@@ -51,11 +53,11 @@ def transformer_xl(algebra: str, width: float) -> Experiment:
 
 
 def transformer_xl_short(algebra: str, width: float) -> Experiment:
-    """The same networks in 25 minutes (or what ``--budget`` says): shorter windows, no dropout, higher learning rates.
+    """The networks of `transformer_xl` in 25 minutes: shorter windows, no dropout, higher learning rates.
 
-    None of it is in the paper. In minutes a text is read a few times only, and a little dropout cost M2(R) more than it
-    gained; and the more products a sum has, the smaller steps it bears, so that M2(R), with half as many, has twice R's
-    rate (2.5 times, in the paper).
+    None of it is in the paper. In 25 minutes a text is read a few times only, and dropout made M2(R) worse. The
+    learning rate falls with the number of products in a sum. M2(R) has half as many as R, so its rate is twice R's (in
+    the paper it is 2.5 times R's).
     """
     paper = transformer_xl(algebra, width)
     return replace(
@@ -74,9 +76,9 @@ def transformer_xl_short(algebra: str, width: float) -> Experiment:
 
 
 def transformer_xl_small(algebra: str, width: float) -> Experiment:
-    """Twelve layers over every algebra, for series of widths: what parameters are worth; trained as the short ones."""
+    """A Transformer-XL of twelve layers over every algebra, to compare widths; trained as `transformer_xl_short`."""
     short = transformer_xl_short(algebra, width)
-    head, num_heads = whole(64, algebra), max(1, round(4 * width))
+    head, num_heads = whole(64, algebra), nearest_multiple(4 * width, 1)
     sizes = {"num_layers": 12, "d_model": head * num_heads, "num_heads": num_heads, "ff_size": 3 * head * num_heads}
     return replace(
         short,
@@ -90,7 +92,7 @@ def transformer_xl_small(algebra: str, width: float) -> Experiment:
 
 
 def gru(algebra: str, width: float) -> Experiment:
-    """The GRU on WikiText-103's characters (Section 4.4, Table 3), ``width`` 1 being 2048 real units: M2R 512."""
+    """The GRU on WikiText-103's characters (Section 4.4, Table 3). Width 1 is 2048 real units, 512 tuples over M2R."""
     return Experiment(
         recipe="gru",
         algebra=algebra,
@@ -105,7 +107,10 @@ def gru(algebra: str, width: float) -> Experiment:
 
 
 def gru_short(algebra: str, width: float) -> Experiment:
-    """The GRU at half the size, within minutes, on what can be had: WikiText-2's training text, judged on 103's."""
+    """The GRU at half the size, in minutes, trained on WikiText-2 and judged on WikiText-103's validation text.
+
+    We did not have the training text of WikiText-103.
+    """
     paper = gru(algebra, width / 2)
     return replace(
         paper,
@@ -119,8 +124,20 @@ def gru_short(algebra: str, width: float) -> Experiment:
     )
 
 
+def text8_transformer_xl(algebra: str, width: float) -> Experiment:
+    """The networks and settings of `transformer_xl` on text8: not in the paper, and not trained to the end by us."""
+    paper = transformer_xl(algebra, width)
+    return replace(paper, recipe="text8-transformer_xl", data=replace(paper.data, name="text8"))
+
+
+def wikitext_2_gru(algebra: str, width: float) -> Experiment:
+    """The networks and settings of `gru_short` on WikiText-2: not in the paper, and not trained to the end by us."""
+    short = gru_short(algebra, width)
+    return replace(short, recipe="wikitext-2-gru", data=replace(short.data, name="wikitext-2"))
+
+
 def char_lm(algebra: str, width: float) -> Experiment:
-    """A small GRU on a text of your own (``--data my.txt``) or, without one, on Python's own prose."""
+    """A small GRU on a text of your own (``--data my.txt``); without one, on Python's own reference."""
     return Experiment(
         recipe="char-lm",
         algebra=algebra,
@@ -135,7 +152,7 @@ def char_lm(algebra: str, width: float) -> Experiment:
 
 
 def fan_in(size: int, algebra: str) -> int:
-    """How many products are summed to one number where ``size`` numbers go in.
+    """How many products are summed for one output of a layer with ``size`` real inputs.
 
     >>> fan_in(512, "R"), fan_in(512, "H"), fan_in(512, "M2R")
     (512, 512, 256)
@@ -145,10 +162,9 @@ def fan_in(size: int, algebra: str) -> int:
 
 
 def whole(size: float, algebra: str) -> int:
-    """The nearest size that holds whole tuples.
+    """The size nearest to ``size`` that holds whole tuples of an algebra.
 
     >>> whole(1000, "M3R")
     999
     """
-    dim = algebras.get(algebra).dim
-    return max(1, round(size / dim)) * dim
+    return nearest_multiple(size, algebras.get(algebra).dim)

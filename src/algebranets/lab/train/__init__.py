@@ -1,4 +1,4 @@
-"""Experiments to run folders: what is trained, on what and how, and what came out.
+"""Training: an `Experiment` is trained by `run` in a folder, and its `Result` is written there.
 
 >>> import tempfile
 >>> from pathlib import Path
@@ -8,7 +8,7 @@
 >>> result.metric, result.steps, result.changes
 ('accuracy', 2, {'steps': 2})
 
-`run`, `resume`, `evaluate` and what they need of Lightning are imported when they are asked for.
+`run`, `resume`, `evaluate` and others that need Lightning are imported when they are first used.
 """
 
 from __future__ import annotations
@@ -16,14 +16,16 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from algebranets.lab.train.experiment import Experiment, Images, Optimizer, Pruning, Schedule, Texts
+from algebranets.lab.train.experiment import Experiment
 from algebranets.lab.train.folder import RunFolder
+from algebranets.lab.train.hardware import Hardware
 from algebranets.lab.train.results import METRICS, Result
+from algebranets.lab.train.settings import Images, Optimizer, Pruning, Schedule, Texts
 
 if TYPE_CHECKING:
-    from algebranets.lab.train.callbacks import Prune, Stopped
+    from algebranets.lab.train.callbacks import Prune
+    from algebranets.lab.train.checkpoints import Stopped
     from algebranets.lab.train.evaluation import evaluate
-    from algebranets.lab.train.hardware import Hardware
     from algebranets.lab.train.running import resume, run
     from algebranets.lab.train.tasks import Classification, Language
 
@@ -47,12 +49,12 @@ __all__ = [
     "run",
 ]
 
+#: The modules that need Lightning, by the names they define.
 _LATER = {
     "Classification": "tasks",
-    "Hardware": "hardware",
     "Language": "tasks",
     "Prune": "callbacks",
-    "Stopped": "callbacks",
+    "Stopped": "checkpoints",
     "evaluate": "evaluation",
     "resume": "running",
     "run": "running",

@@ -1,4 +1,4 @@
-"""How many steps fit into a budget of time: some are tried on a model that is thrown away."""
+"""How many steps fit into a budget of time: a few are timed on a model that is then thrown away."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, NamedTuple
 
 import lightning.pytorch as pl
 import torch
@@ -15,53 +15,76 @@ from lightning.pytorch.callbacks import Callback
 
 from algebranets.lab.data import Share
 from algebranets.lab.train import plan as plans
-from algebranets.lab.train.callbacks import StepSeed, any_process, capturing
+from algebranets.lab.train.callbacks import StepSeed
+from algebranets.lab.train.cuda_graphs import capturing
 from algebranets.lab.train.experiment import Experiment
 from algebranets.lab.train.folder import RunFolder
-from algebranets.lab.train.hardware import Hardware, make_trainer, prepare
-from algebranets.lab.train.loaders import Resumable, Whole
+from algebranets.lab.train.hardware import Hardware
+from algebranets.lab.train.loaders import EvaluationLoader, TrainingLoader
 from algebranets.lab.train.plan import ImagePlan
+from algebranets.lab.train.processes import any_process
+from algebranets.lab.train.trainer import make_trainer, prepare
 
-#: Steps that are tried: the first compile and allocate, and fill a language model's memory; the others are timed.
-WARM, TIMED = 8, 40
-#: Batches of an evaluation that are tried; the second half of them is timed.
-EVALUATED = 16
-#: The share of a budget that timing steps, and all evaluations of a run, may take.
-TRYING, EVALUATING = 0.05, 0.2
-#: The share of what is left that is planned with: starting anew takes the rest.
-USED = 0.96
+#: Steps of the trial. The first ones compile, allocate and fill a language model's memory; the others are timed.
+WARMUP_STEPS, TIMED_STEPS = 8, 40
+#: Evaluation batches of the trial; the second half of them is timed.
+TRIAL_BATCHES = 16
+#: The shares of a budget that the timed steps, and all evaluations of a run, may take.
+TRIAL_SHARE, EVALUATION_SHARE = 0.05, 0.2
+#: The share of the remaining time that is planned with; starting again takes the rest.
+PLANNED_SHARE = 0.96
+
+
+class Seconds(NamedTuple):
+    """What a trial measured, in seconds: of a step, an evaluation, a checkpoint, and since the run started."""
+
+    step: float
+    evaluation: float
+    checkpoint: float
+    spent: float
 
 
 def fit(experiment: Experiment, hardware: Hardware, begun: float) -> Experiment:
-    """With the steps that fit into its budget, which counts from ``begun``, and no more evaluations than suit it."""
-    step, evaluation, save, spent = _tried(experiment, hardware, begun)
-    gc.collect()  # what was tried is gone: recorded graphs must not be freed while others are being recorded
-    saves = experiment.budget / max(60 * hardware.checkpoint_minutes, step)
-    left = USED * (experiment.budget - spent) - saves * save
-    evaluation += save  # each is made behind a checkpoint
-    evaluations = max(1, min(experiment.evaluations, int(EVALUATING * left / evaluation)))
-    steps = int((left - evaluations * evaluation) / step)
+    """The experiment with as many steps as fit into its budget, and fewer evaluations where they would take too long.
+
+    Args:
+        experiment: An experiment with a budget.
+        hardware: What it runs on.
+        begun: When the budget's time started, by `time.monotonic`.
+    """
+    seconds = _time_trial(experiment, hardware, begun)
+    gc.collect()  # frees the trial's CUDA graphs: they must not be freed while others are being recorded
+    num_checkpoints = experiment.budget / max(60 * hardware.checkpoint_minutes, seconds.step)
+    left = PLANNED_SHARE * (experiment.budget - seconds.spent) - num_checkpoints * seconds.checkpoint
+    evaluation = seconds.evaluation + seconds.checkpoint  # there is a checkpoint before each
+    evaluations = max(1, min(experiment.evaluations, int(EVALUATION_SHARE * left / evaluation)))
+    steps = int((left - evaluations * evaluation) / seconds.step)
     if steps < 1:
         raise ValueError(
-            f"a budget of {experiment.budget:g} s must hold a step at least: one takes {step:.3g} s, an evaluation "
-            f"{evaluation:.3g} s, and starting and timing them {spent:.3g} s. Give more."
+            f"a budget of {experiment.budget:g} s must hold a step at least: one takes {seconds.step:.3g} s, an "
+            f"evaluation {evaluation:.3g} s, and starting and timing them {seconds.spent:.3g} s. Give more."
         )
     return replace(experiment, steps=steps, evaluations=evaluations)
 
 
 class Stopwatch(Callback):
-    """The seconds of a training step and of an evaluation, once both are known."""
+    """Measures the seconds of a training step and of an evaluation, and then stops the trial.
 
-    def __init__(self, patience: float, eval_batches: int) -> None:
-        self.patience, self.eval_batches = patience, eval_batches
-        self.tried, self.evaluated = min(EVALUATED, eval_batches), 0
+    Args:
+        patience: Seconds after which no more steps are timed.
+        num_eval_batches: The batches of a whole evaluation.
+    """
+
+    def __init__(self, patience: float, num_eval_batches: int) -> None:
+        self.patience, self.num_eval_batches = patience, num_eval_batches
+        self.num_trial_batches, self.num_evaluated = min(TRIAL_BATCHES, num_eval_batches), 0
         self.step = self.evaluation = self.begun = 0.0
 
     def on_train_batch_end(self, trainer: pl.Trainer, *_: Any) -> None:
-        timed = trainer.global_step - WARM
+        timed = trainer.global_step - WARMUP_STEPS
         if timed == 0:
             self.begun = _now(trainer)
-        elif timed > 0 and any_process(trainer, timed == TIMED or time.monotonic() - self.begun > self.patience):
+        elif timed > 0 and any_process(trainer, timed == TIMED_STEPS or time.monotonic() - self.begun > self.patience):
             self.step = (_now(trainer) - self.begun) / timed
             trainer.should_stop = True  # which makes Lightning evaluate
 
@@ -69,37 +92,42 @@ class Stopwatch(Callback):
         self.begun = _now(trainer)
 
     def on_validation_batch_end(self, trainer: pl.Trainer, *_: Any) -> None:
-        self.evaluated += 1
-        if self.evaluated == self.tried // 2:
+        self.num_evaluated += 1
+        if self.num_evaluated == self.num_trial_batches // 2:
             self.begun = _now(trainer)
 
     def on_validation_end(self, trainer: pl.Trainer, *_: Any) -> None:
-        timed = self.tried - self.tried // 2
-        self.evaluation = (_now(trainer) - self.begun) * self.eval_batches / timed
+        timed = self.num_trial_batches - self.num_trial_batches // 2
+        self.evaluation = (_now(trainer) - self.begun) * self.num_eval_batches / timed
 
 
-def _tried(experiment: Experiment, hardware: Hardware, begun: float) -> tuple[float, float, float, float]:
-    """The seconds of a step, of an evaluation, of a checkpoint and since ``begun``: by the first process's clock."""
-    plan = plans.make(replace(experiment, budget=0.0, steps=WARM + TIMED, evaluations=1), hardware.data)
+def _time_trial(experiment: Experiment, hardware: Hardware, begun: float) -> Seconds:
+    """Train and evaluate a few batches; the seconds are by the first process's clock."""
+    short = replace(experiment, budget=0.0, steps=WARMUP_STEPS + TIMED_STEPS, evaluations=1)
+    plan = plans.make(short, hardware.data)
     model = plan.build()
     with TemporaryDirectory() as folder:
-        watch = Stopwatch(TRYING * experiment.budget, len(plan.evaluation("cpu", Share())))
-        own = [*capturing(hardware), StepSeed(experiment.seed), watch]
-        clip = experiment.optimizer.clip
-        quiet = replace(hardware, loggers=())
-        trainer = make_trainer(quiet, RunFolder(Path(folder)), model, plan.evaluate_every, clip, [], own)
+        watch = Stopwatch(TRIAL_SHARE * experiment.budget, len(plan.evaluation("cpu", Share())))
+        trainer = make_trainer(
+            replace(hardware, loggers=()),
+            RunFolder(Path(folder)),
+            model,
+            evaluate_every=plan.evaluate_every,
+            clip=experiment.optimizer.clip,
+            callbacks=[*capturing(hardware), StepSeed(experiment.seed), watch],
+        )
         prepare(model, hardware, isinstance(plan, ImagePlan), trainer.world_size)
         device, share = trainer.strategy.root_device, Share(trainer.global_rank, trainer.world_size)
-        batches = Resumable(plan.training(device, share), plan.steps)
-        trainer.fit(plan.task(model), batches, Whole(plan.evaluation(device, share), EVALUATED))
+        batches = TrainingLoader(plan.training(device, share), plan.steps)
+        trainer.fit(plan.task(model), batches, EvaluationLoader(plan.evaluation(device, share), TRIAL_BATCHES))
         trained = time.monotonic()
-        trainer.save_checkpoint(Path(folder) / "tried.ckpt")
+        trainer.save_checkpoint(Path(folder) / "trial.ckpt")
     now = time.monotonic()
-    return trainer.strategy.broadcast((watch.step, watch.evaluation, now - trained, now - begun))
+    return trainer.strategy.broadcast(Seconds(watch.step, watch.evaluation, now - trained, now - begun))
 
 
 def _now(trainer: pl.Trainer) -> float:
-    """When all that was asked of the device is done."""
+    """The time when the device has done all that was asked of it."""
     if trainer.strategy.root_device.type == "cuda":
         torch.cuda.synchronize(trainer.strategy.root_device)
     return time.monotonic()

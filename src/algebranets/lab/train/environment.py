@@ -1,4 +1,4 @@
-"""Where a run ran: commit, versions, device; and whether it ran out of memory there."""
+"""Where a run ran: commit, versions and device."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PACKAGES = ("torch", "lightning", "torchmetrics", "triton")
 
 
 def environment(device: torch.device | str) -> dict[str, str]:
-    """Commit, versions and device, by name."""
+    """Commit, versions and the name of ``device``, as ``environment.json`` holds them."""
     return {
         "algebranets": algebranets.__version__,
         "commit": commit(),
@@ -27,7 +27,11 @@ def environment(device: torch.device | str) -> dict[str, str]:
 
 
 def device_name(device: torch.device | str) -> str:
-    """What the hardware calls itself."""
+    """The name of a device, as its driver or the system gives it.
+
+    >>> device_name("cpu")  # doctest: +ELLIPSIS
+    '..., ... threads'
+    """
     if torch.device(device).type == "cuda":
         return torch.cuda.get_device_name(device)
     return f"{platform.machine()}, {torch.get_num_threads()} threads"
@@ -36,7 +40,7 @@ def device_name(device: torch.device | str) -> str:
 def commit() -> str:
     """The commit of the checkout this package runs from, or "unknown"."""
     try:
-        _git("ls-files", "--error-unmatch", Path(__file__).name)  # not a repository that an installed copy lies in
+        _git("ls-files", "--error-unmatch", Path(__file__).name)  # fails in a repository around an installed copy
         return _git("describe", "--always", "--dirty", "--abbrev=7")
     except (OSError, subprocess.SubprocessError):
         return "unknown"
@@ -52,8 +56,3 @@ def _version(package: str) -> str:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         return "not installed"
-
-
-def is_out_of_memory(error: Exception) -> bool:
-    """Whether an error means that the GPU or the computer has no memory left; torch has no class for the latter."""
-    return isinstance(error, MemoryError | torch.OutOfMemoryError) or "DefaultCPUAllocator" in str(error)

@@ -1,4 +1,4 @@
-"""A finished run's weights, measured anew."""
+"""Evaluation of a finished run's weights."""
 
 from __future__ import annotations
 
@@ -7,19 +7,23 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from algebranets import checks
 from algebranets.lab.data import Share, corpora
 from algebranets.lab.train import plan as plans
-from algebranets.lab.train.experiment import Experiment, Images, Texts
+from algebranets.lab.train.experiment import Experiment
 from algebranets.lab.train.folder import RunFolder
-from algebranets.lab.train.hardware import Hardware, make_trainer, quiet, within_memory
-from algebranets.lab.train.loaders import Whole
+from algebranets.lab.train.hardware import Hardware
+from algebranets.lab.train.loaders import EvaluationLoader
+from algebranets.lab.train.memory import within_memory
 from algebranets.lab.train.plan import TextPlan
+from algebranets.lab.train.settings import Images, Texts
+from algebranets.lab.train.trainer import make_trainer, quiet
 from algebranets.models.weights import describe, load
 
-#: Where a file is measured, each row of it holds at least so many segments of ``eval_length``.
-SEGMENTS = 16
-#: What is taken of the hardware that a run was trained on: evaluation has one process, and writes nothing.
-EVALUATED_ON = ("accelerator", "precision", "data", "threads")
+#: Where a file is evaluated, each row of it holds at least this many segments of ``eval_length`` characters.
+MIN_SEGMENTS = 16
+#: The fields that are taken from the hardware of the training run: evaluation has one process, and writes nothing.
+HARDWARE_FIELDS = ("accelerator", "precision", "data", "threads")
 
 
 @quiet()
@@ -32,10 +36,19 @@ def evaluate(
     split: str = "valid",
     settings: Mapping[str, Any] | None = None,
 ) -> dict[str, float]:
-    """A finished run's weights, measured anew: on its own data, or a language model's on all of a file, ``text``.
+    """Evaluate a finished run's weights, on its own data or on a file.
 
-    ``split`` is the part of its own text. ``settings`` are those of evaluation that the run had otherwise, as in
-    ``{"data.eval_window": 4608}``. For a text, ``characters`` is how many were measured.
+    Args:
+        path: The run's folder.
+        hardware: What to run on; by default what the run had.
+        text: A file to evaluate a language model on, all of it.
+        split: The part of a language model's own text: "train", "valid" or "test".
+        settings: Settings of evaluation that differ from the run's, as in ``{"data.eval_window": 4608}``.
+
+    Returns:
+        What was measured, by name; for a text also ``characters``, how many were predicted.
+
+    >>> evaluate(Path("runs/char-lm/M2R-seed0"), split="test")["bpc"]  # doctest: +SKIP
     """
     folder = RunFolder(path)
     experiment = _evaluated(folder, settings or {})
@@ -43,15 +56,15 @@ def evaluate(
         name = experiment.model["name"]
         raise ValueError(f"{path} holds a {name}, which classifies images; give a run of a language model.")
     model = load(path)
-    hardware = hardware or Hardware.of(folder, EVALUATED_ON)
+    hardware = hardware or Hardware.of(folder, HARDWARE_FIELDS)
     plan = plans.make(experiment, hardware.data) if text is None else _reading(experiment, text)
     if isinstance(plan, TextPlan):
         plan.data = replace(plan.data, valid=plan.data.part(split))
     task = plan.task(model)
     with hardware.fixed_rounding() as hardware:
-        trainer = make_trainer(hardware, folder, model, 1, 0.0, [], [])
+        trainer = make_trainer(hardware, folder, model)
         device, share = trainer.strategy.root_device, Share(trainer.global_rank, trainer.world_size)
-        trainer.validate(task, Whole(plan.evaluation(device, share)), verbose=False)
+        trainer.validate(task, EvaluationLoader(plan.evaluation(device, share)), verbose=False)
     return task.measured | ({"characters": len(plan.data.valid) - 1} if isinstance(plan, TextPlan) else {})
 
 
@@ -63,15 +76,14 @@ def _evaluated(folder: RunFolder, settings: Mapping[str, Any]) -> Experiment:
         raise ValueError(f"{folder.config} is of a {name}, but {folder.weights} of a {published}: give a whole run.")
     known = [key for key, _ in experiment.settings() if key.startswith("data.eval_")]
     for key in settings:
-        if key not in known:
-            raise ValueError(f"of a finished run, only {', '.join(known)} can be set; got {key!r}.")
+        checks.one_of("a setting of a finished run", key, known)
     return experiment.changed(settings)
 
 
 def _reading(experiment: Experiment, file: Path) -> TextPlan:
-    """The plan to evaluate on all of a file: in fewer rows where it is short, since each begins without context."""
+    """The plan to evaluate on all of a file; a short file gets fewer rows, because each row starts without context."""
     text, how = corpora.whole_file(file), experiment.data
     assert isinstance(how, Texts)
-    rows = min(how.eval_batch_size, max(1, (len(text.valid) - 1) // (SEGMENTS * how.eval_length)))
-    untrained = replace(experiment, steps=1)  # whose number would be asked of the file, as epochs are
+    rows = min(how.eval_batch_size, max(1, (len(text.valid) - 1) // (MIN_SEGMENTS * how.eval_length)))
+    untrained = replace(experiment, steps=1)  # otherwise the number of steps would depend on the file
     return TextPlan(untrained, replace(how, eval_batch_size=rows), text)

@@ -1,50 +1,52 @@
-"""A run's folder: what is in it, written so that a kill at any moment leaves it readable.
+"""A run's folder: its files, written so that a kill at any moment leaves the folder readable.
 
 ::
 
     config.json           the experiment, complete
-    environment.json      commit, versions, device, command
-    metrics.jsonl         a row a logged step
+    environment.json      commit, versions, device, command, hardware
+    metrics.jsonl         one row for each logged step
     log.txt               what happened, for people
-    checkpoints/          the two newest; each beside its SHA-256
-    weights.safetensors   when it is done: the weights
-    result.json           when it is done: what came out
+    checkpoints/          the two newest, each beside its SHA-256
+    weights.safetensors   when the run is done: the weights
+    result.json           when the run is done: the result
 """
 
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import json
 import logging
-import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from algebranets import algebra as algebras
 from algebranets import files
+from algebranets.lab.train.checkpoint_files import remove, step_of, what_is_broken
 from algebranets.lab.train.experiment import Experiment
 from algebranets.lab.train.results import Result, is_row
 
 log = logging.getLogger("algebranets")
 
 #: How many checkpoints are kept: the newest, and one to fall back to.
-KEPT = 2
+NUM_KEPT_CHECKPOINTS = 2
 
 _AS_WRITTEN = "It must be as `algebranets train` wrote it."
 _REMOVE = "Remove it to go on without it."
-#: The keys that Lightning needs in a checkpoint.
-_IN_CHECKPOINTS = ("state_dict", "optimizer_states", "lr_schedulers", "loops", "global_step", "epoch")
 
 
 @dataclass(frozen=True)
 class RunFolder:
-    """Paths and their contents; nothing is held open."""
+    """Reads and writes the files of a run's folder; no file stays open.
+
+    Args:
+        path: The folder, which need not exist yet.
+
+    >>> RunFolder(Path("runs/digits/M2R-seed0")).checkpoint(42).name
+    'step-000000042.ckpt'
+    """
 
     path: Path
 
@@ -71,7 +73,7 @@ class RunFolder:
     # The experiment --------------------------------------------------------------------------------------------------
 
     def create(self, experiment: Experiment) -> None:
-        """Begin a run here, where none is yet; the same experiment begun before is no other run."""
+        """Start a run here, unless the folder holds the same experiment already; another one is an error."""
         if self.holds(experiment):
             return
         if self.config.exists():
@@ -88,7 +90,7 @@ class RunFolder:
         mine = self.experiment()
         same_algebra = algebras.get(mine.algebra) == algebras.get(experiment.algebra)
         mine = replace(mine, algebra=experiment.algebra)
-        if mine.budget:  # which decided these when the run began
+        if mine.budget:  # which decided these when the run started
             mine = replace(mine, steps=experiment.steps, evaluations=experiment.evaluations)
         return same_algebra and mine == experiment
 
@@ -106,18 +108,18 @@ class RunFolder:
             raise ValueError(f"{self.config} is no experiment: {error} {_AS_WRITTEN}") from None
 
     def _table(self, algebra: Any) -> Any:
-        """The algebra of a ``config.json``; of a file's path, as older runs have it, the table that lies beside."""
+        """The algebra of a ``config.json``. Older runs have a path there, and the table in a file beside it."""
         path = self.path / "algebra.json"
         if not isinstance(algebra, str) or Path(algebra).suffix not in (".toml", ".json", ".txt") or not path.is_file():
             return algebra
         return files.parse(path.read_bytes(), path, _AS_WRITTEN)
 
     def write_environment(self, where: dict[str, Any]) -> None:
-        """Where the run runs now."""
+        """Write down where the run runs now."""
         files.write(self.path / "environment.json", json.dumps(where, indent=1) + "\n")
 
     def environment(self) -> dict[str, Any]:
-        """Where the run ran last, with its ``command`` and its ``hardware``; nothing if it never did."""
+        """Where the run ran last, with its ``command`` and its ``hardware``; empty if it never ran."""
         path = self.path / "environment.json"
         if not path.exists():
             return {}
@@ -131,12 +133,12 @@ class RunFolder:
         return found
 
     def finished(self) -> Result | None:
-        """What came out, if it is done: the result and the weights are there."""
+        """The result, if the run is done: its result and its weights are there."""
         return Result.load(self.result) if self.result.exists() and self.weights.exists() else None
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Alone in this folder; a process that is killed lets go of it."""
+        """Keep other processes out of this folder; the lock of a killed process is released."""
         with (self.path / ".lock").open("a") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -149,11 +151,11 @@ class RunFolder:
     # Metrics ---------------------------------------------------------------------------------------------------------
 
     def append(self, row: dict[str, float]) -> None:
-        """One more row of metrics."""
+        """Add a row of metrics."""
         files.append(self.metrics, json.dumps(row) + "\n")
 
     def rows(self) -> Iterator[dict[str, float]]:
-        """The rows of metrics; a last one that a kill cut short is left out."""
+        """The rows of metrics, without a last one that a kill cut short."""
         if not self.metrics.exists():
             return
         for number, line in enumerate(self.metrics.read_bytes().splitlines(keepends=True), 1):
@@ -165,9 +167,9 @@ class RunFolder:
                 yield row
 
     def rewind(self, step: int) -> None:
-        """Forget rows and (broken) checkpoints behind ``step``: training will make them again.
+        """Remove rows and (broken) checkpoints after ``step``: training will make them again.
 
-        Left there, they would count among the newest, and whole ones would be removed in their place.
+        Broken checkpoints would count among the newest, so whole ones would be removed instead of them.
         """
         remove(path for path in self.checkpoints() if step_of(path) > step)
         for partial in self.path.rglob("*.partial"):  # cut short by a kill
@@ -178,18 +180,18 @@ class RunFolder:
     # Checkpoints -----------------------------------------------------------------------------------------------------
 
     def checkpoint(self, step: int) -> Path:
-        """The path of the checkpoint behind ``step``."""
+        """The path of the checkpoint that is made after ``step``."""
         return self.path / "checkpoints" / f"step-{step:09d}.ckpt"
 
     def checkpoints(self) -> list[Path]:
-        """Those that are there, oldest first."""
+        """All checkpoints, oldest first."""
         return sorted((self.path / "checkpoints").glob(f"step-{'[0-9]' * 9}.ckpt"))
 
     def newest_checkpoint(self) -> Path | None:
-        """The newest one that is whole; None if training begins. Broken ones are named in the log."""
+        """The newest checkpoint that is whole, or None if there is none. The log names broken ones."""
         there = self.checkpoints()
         for path in reversed(there):
-            reason = _broken(path)
+            reason = what_is_broken(path)
             if reason is None:
                 return path
             log.warning("checkpoint %s is broken (%s); falling back to the one before it", path, reason)
@@ -197,70 +199,6 @@ class RunFolder:
             log.warning("no checkpoint in %s is whole; training begins anew", self.path)
         return None
 
-    def prune(self) -> None:
-        """Remove all checkpoints but the newest."""
-        remove(self.checkpoints()[:-KEPT])
-
-
-def step_of(checkpoint: Path) -> int:
-    """The step behind which a checkpoint was made."""
-    return int(checkpoint.stem.removeprefix("step-"))
-
-
-def remove(checkpoints: Iterable[Path]) -> None:
-    """Remove checkpoints and their digests."""
-    for path in checkpoints:
-        path.unlink(missing_ok=True)
-        digest_of(path).unlink(missing_ok=True)
-
-
-def save_checkpoint(state: dict[str, Any], path: Path) -> None:
-    """Write a checkpoint whole or not at all, its digest first: one without a digest is a foreign file."""
-    with files.replacing(path) as partial:
-        with partial.open("wb") as file:  # Python's errors say what went wrong, torch's own writer's do not
-            torch.save(state, file)
-        files.write(digest_of(path), _sha256(partial) + "\n")
-
-
-def read_checkpoint(path: Path, map_location: Any = "cpu") -> dict[str, Any]:
-    """What `save_checkpoint` wrote, read without running anything that is in it."""
-    try:
-        state = torch.load(path, map_location=map_location, weights_only=True)
-    except OSError:
-        raise
-    except Exception as error:  # what is no checkpoint may raise anything
-        raise foreign_checkpoint(path, error) from None
-    missing = [name for name in _IN_CHECKPOINTS if not isinstance(state, dict) or name not in state]
-    if missing:
-        raise foreign_checkpoint(path, f"it has no {missing[0]}")
-    return state
-
-
-def foreign_checkpoint(path: Path, reason: object) -> ValueError:
-    """The error that says why a checkpoint is none of its run's."""
-    return ValueError(
-        f"{path} is no checkpoint of this run ({textwrap.shorten(str(reason), 200, placeholder=' ...')}). Remove it to "
-        "go on from the one before it, or from the beginning."
-    )
-
-
-def digest_of(path: Path) -> Path:
-    """Where a checkpoint's digest stands."""
-    return path.with_suffix(".sha256")
-
-
-def _broken(path: Path) -> str | None:
-    """What is wrong with a checkpoint, or None."""
-    digest = digest_of(path)
-    if not digest.exists():
-        return "its digest is missing"
-    try:
-        expected, found = digest.read_text(encoding="ascii", errors="replace").strip(), _sha256(path)
-    except OSError as error:  # the disk's; or the first process was faster to remove it
-        return str(error)
-    return None if expected == found else f"its SHA-256 should be {expected[:12]}... and is {found[:12]}..."
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    def remove_old_checkpoints(self) -> None:
+        """Remove all checkpoints but the newest `NUM_KEPT_CHECKPOINTS`."""
+        remove(self.checkpoints()[:-NUM_KEPT_CHECKPOINTS])

@@ -1,4 +1,4 @@
-"""Batches by number as Lightning takes them."""
+"""Batches by number, as loaders for Lightning's Trainer."""
 
 from __future__ import annotations
 
@@ -9,8 +9,13 @@ from torch import Tensor
 from algebranets.lab.data import Batches
 
 
-class Resumable:
-    """Batches to train on: from where training stands to its end."""
+class TrainingLoader:
+    """Batches to train on; Lightning saves the position, so a resumed run goes on from there.
+
+    Args:
+        batches: Batches by number.
+        stop: The number of batches that are trained on, over all passes.
+    """
 
     def __init__(self, batches: Batches, stop: int) -> None:
         self.batches, self.position, self.stop = batches, 0, stop
@@ -24,15 +29,20 @@ class Resumable:
         return self.stop
 
     def state_dict(self) -> dict[str, int]:
-        """Where it stands; Lightning saves it."""
+        """The position, for Lightning's checkpoint."""
         return {"position": self.position}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
         self.position = state["position"]
 
 
-class Whole:
-    """All batches of one pass, or the first ``most`` of them, each time anew."""
+class EvaluationLoader:
+    """All batches of one pass, from the start each time.
+
+    Args:
+        batches: Batches by number.
+        most: If given, only the first ``most`` batches.
+    """
 
     def __init__(self, batches: Batches, most: int | None = None) -> None:
         self.batches, self.most = batches, most

@@ -1,4 +1,4 @@
-"""An experiment with its data: the batches, the task and the model that fit it, and how long training is."""
+"""An experiment with its data: the batches, the task and the model for it, and how long training is."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from torch import nn
 
 from algebranets.lab import data as datasets
 from algebranets.lab.data import Batches, ImageFolder, ImageTensors, Share, Text
-from algebranets.lab.train.experiment import MOST_STEPS, Experiment, Images, Texts
+from algebranets.lab.train.experiment import MAX_STEPS, Experiment
+from algebranets.lab.train.settings import Images, Texts
 from algebranets.lab.train.tasks import Classification, Language, Task
 from algebranets.pruning import Pruner
 
@@ -22,7 +23,13 @@ DataT = TypeVar("DataT", bound=ImageTensors | ImageFolder | Text)
 
 
 class Plan(ABC, Generic[SettingsT, DataT]):
-    """What a run of an experiment will do; ``fitted`` is the experiment whose model is made for the data."""
+    """What a run of an experiment does.
+
+    Args:
+        experiment: The experiment; ``fitted`` is the same with a model whose sizes fit the data.
+        settings: How batches are made from the data.
+        data: The data.
+    """
 
     def __init__(self, experiment: Experiment, settings: SettingsT, data: DataT) -> None:
         self.experiment, self.settings, self.data = experiment, settings, data
@@ -37,29 +44,29 @@ class Plan(ABC, Generic[SettingsT, DataT]):
     def steps(self) -> int:
         """Batches that are trained on."""
         steps = self.experiment.steps or max(1, round(self.experiment.epochs * self.per_epoch))
-        if steps > MOST_STEPS:
+        if steps > MAX_STEPS:
             raise ValueError(
-                f"a run must have at most {MOST_STEPS:,} steps; {self.experiment.epochs:g} epochs of "
+                f"a run must have at most {MAX_STEPS:,} steps; {self.experiment.epochs:g} epochs of "
                 f"{self.per_epoch:,} batches are more."
             )
         return steps
 
     @property
     def evaluate_every(self) -> int:
-        """Batches between evaluations."""
+        """Batches between two evaluations."""
         return math.ceil(self.steps / self.experiment.evaluations)
 
     def build(self) -> nn.Module:
-        """The model as it begins."""
+        """The model before training."""
         torch.manual_seed(self.experiment.seed)
         return self.fitted.build()
 
     def is_evaluated(self, step: int) -> bool:
-        """Whether an evaluation belongs to this step."""
+        """Whether the model is evaluated after this step."""
         return step % self.evaluate_every == 0 or step == self.steps
 
     def pruner(self, model: nn.Module) -> Pruner | None:
-        """What prunes the model while it trains, if anything does."""
+        """The pruner of the model, or None if the experiment does not prune."""
         p = self.experiment.pruning
         if not p.sparsity:
             return None
@@ -72,11 +79,11 @@ class Plan(ABC, Generic[SettingsT, DataT]):
 
     @abstractmethod
     def training(self, device: torch.device | str, share: Share) -> Batches:
-        """The batches to train on."""
+        """The batches to train on; ``share`` says which rows this process takes."""
 
     @abstractmethod
     def evaluation(self, device: torch.device | str, share: Share) -> Batches:
-        """The batches to evaluate on."""
+        """The batches to evaluate on; ``share`` says which rows this process takes."""
 
     @abstractmethod
     def task(self, model: nn.Module) -> Task:
@@ -84,15 +91,15 @@ class Plan(ABC, Generic[SettingsT, DataT]):
 
     @abstractmethod
     def example_inputs(self, model: Any) -> tuple[Any, ...]:
-        """One input, as `account` wants it."""
+        """One input, as `account` takes it."""
 
     def _eval_batch_size(self, share: Share) -> int:
-        """A multiple of the number of processes."""
+        """The evaluation batch size, rounded up to a multiple of the number of processes."""
         return math.ceil(self.settings.eval_batch_size / share.world) * share.world
 
 
 class ImagePlan(Plan[Images, ImageTensors | ImageFolder]):
-    """Images and their classes."""
+    """What a run on images and their classes does."""
 
     def model_sizes(self) -> dict[str, int]:
         return {"num_classes": self.data.num_classes, "in_channels": self.data.channels}
@@ -119,13 +126,13 @@ class ImagePlan(Plan[Images, ImageTensors | ImageFolder]):
         return Classification(model, self.data.num_classes, e.optimizer, self.steps, e.schedule, e.label_smoothing)
 
     def example_inputs(self, model: Any) -> tuple[Any, ...]:
-        """As large as evaluation has it: files are cut to ``crop``, tensors are taken whole."""
+        """One image of the size that is evaluated: files are cut to ``crop``, images in memory are taken whole."""
         cut = self.settings.crop if isinstance(self.data, ImageFolder) else 0
         return model.example_inputs(cut or self.data.image_size)
 
 
 class TextPlan(Plan[Texts, Text]):
-    """A text, character by character; evaluated on its validation part."""
+    """What a run on a text does; it is evaluated on the text's validation part."""
 
     def model_sizes(self) -> dict[str, int]:
         return {"vocab_size": self.data.vocab_size}
@@ -155,7 +162,12 @@ class TextPlan(Plan[Texts, Text]):
 
 
 def make(experiment: Experiment, root: str) -> ImagePlan | TextPlan:
-    """The plan of an experiment, its data loaded from ``root`` ("": where it usually lies)."""
+    """The plan of an experiment, with its data.
+
+    Args:
+        experiment: The experiment.
+        root: The folder of data sets; "" is the usual one (see `algebranets.lab.data.load`).
+    """
     settings, data = experiment.data, datasets.load(experiment.data.name, root or None)
     if isinstance(settings, Images) and not isinstance(data, Text):
         return ImagePlan(experiment, settings, data)

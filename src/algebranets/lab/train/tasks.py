@@ -1,6 +1,6 @@
-"""What a model is trained to do, as Lightning modules: name the class of an image, or the next character of a text.
+"""What a model is trained to do, as Lightning modules: classify images, or predict the next character of a text.
 
-They take any model, so they serve in a Trainer of one's own as well:
+They take any model, and work in a Trainer of your own too:
 
 >>> import algebranets as an
 >>> from algebranets.lab.train import Optimizer
@@ -27,15 +27,23 @@ from torchmetrics import MeanMetric
 from torchmetrics.classification import MulticlassAccuracy
 
 from algebranets.lab.data import IGNORED
-from algebranets.lab.train import optimisation
-from algebranets.lab.train.experiment import Optimizer, Schedule
-from algebranets.lab.train.hardware import shapes
+from algebranets.lab.train.cuda_graphs import shapes
+from algebranets.lab.train.optimizers import make_optimizer, make_scheduler, undecayed
+from algebranets.lab.train.settings import Optimizer, Schedule
 
 
 class Task(pl.LightningModule):
-    """A model, its loss, its optimiser over ``steps`` steps; `measured` is what the last evaluation gave."""
+    """A model with its loss and its optimizer.
 
-    #: What there is so many of in a batch.
+    Args:
+        model: The model.
+        optimizer: The settings of its optimizer.
+        schedule: The learning rate over training; constant if None.
+        steps: The number of training steps.
+        label_smoothing: The share of a label's weight that is spread over all classes.
+    """
+
+    #: What the examples of a batch are, as a plural.
     examples: ClassVar[str]
 
     def __init__(
@@ -45,9 +53,10 @@ class Task(pl.LightningModule):
         self.model = model
         self.steps, self.label_smoothing = steps, label_smoothing
         self.optimizer_settings, self.schedule = optimizer, schedule or Schedule()
+        #: What the last evaluation measured, by name.
         self.measured: dict[str, float] = {}
         self.nats = MeanMetric()
-        self._undecayed = set(optimisation.undecayed(model))
+        self._undecayed = set(undecayed(model))
 
     @abstractmethod
     def training_step(self, batch: tuple[Tensor, ...], batch_idx: int) -> Tensor:
@@ -55,22 +64,22 @@ class Task(pl.LightningModule):
 
     @abstractmethod
     def num_examples(self, batch: tuple[Tensor, ...]) -> int:
-        """How many `examples` there are in it."""
+        """How many `examples` a batch holds."""
 
     @abstractmethod
     def steady_inputs(self, batch: tuple[Tensor, ...]) -> tuple[Any, ...] | None:
-        """What the model is called with for this batch, where its forward and backward can be recorded; else None.
+        """The model's inputs for this batch if its forward and backward can be recorded as CUDA graphs, else None.
 
-        Else later batches may differ from it in their shapes, or processes talk to each other within the model.
+        They cannot if later batches may have other shapes, or if processes communicate inside the model.
         """
 
     def training_metrics(self, loss: float) -> dict[str, float]:
-        """What is written down of a step, what people look at last."""
+        """The metrics of a step; the last one is the one that the progress bar shows."""
         return {"train_loss": loss}
 
     def configure_optimizers(self) -> Any:
-        optimizer = optimisation.make(self.model, self.optimizer_settings, self._undecayed)
-        schedule = optimisation.follow(optimizer, self.schedule, self.steps)
+        optimizer = make_optimizer(self.model, self.optimizer_settings, self._undecayed)
+        schedule = make_scheduler(optimizer, self.schedule, self.steps)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
     def configure_gradient_clipping(
@@ -79,7 +88,7 @@ class Task(pl.LightningModule):
         gradient_clip_val: float | None = None,
         gradient_clip_algorithm: str | None = None,
     ) -> None:
-        """Lightning's own, and what it does not do for FSDP, where the norm is that of all processes' pieces."""
+        """Clip as Lightning does, and for FSDP too, where the norm is over the pieces of all processes."""
         if gradient_clip_val and isinstance(self.trainer.strategy, FSDPStrategy):
             wrapped: Any = self.trainer.strategy.model
             wrapped.clip_grad_norm_(gradient_clip_val)
@@ -94,7 +103,20 @@ class Task(pl.LightningModule):
 
 
 class Classification(Task):
-    """Images to classes, by cross-entropy; accuracies are in percent."""
+    """Classification of images with a cross-entropy loss; accuracies are in percent.
+
+    Args:
+        model: A model from images to logits.
+        num_classes: The number of classes; with more than 5, the top-5 accuracy is measured too.
+        optimizer: The settings of the optimizer.
+        steps: The number of training steps.
+        schedule: The learning rate over training; constant if None.
+        label_smoothing: The share of a label's weight that is spread over all classes.
+
+    >>> import algebranets as an
+    >>> model = an.models.create("cifar_resnet", algebra="M2R", num_blocks=1)
+    >>> task = Classification(model, num_classes=10, optimizer=Optimizer(lr=0.1), steps=1000)
+    """
 
     examples = "images"
 
@@ -127,7 +149,7 @@ class Classification(Task):
         return len(batch[0])
 
     def steady_inputs(self, batch: tuple[Tensor, ...]) -> tuple[Any, ...] | None:
-        return (batch[0],) if self.trainer.world_size == 1 else None  # norms are over all processes
+        return (batch[0],) if self.trainer.world_size == 1 else None  # batch norms communicate
 
     def on_validation_epoch_start(self) -> None:
         super().on_validation_epoch_start()
@@ -136,7 +158,7 @@ class Classification(Task):
 
     def validation_step(self, batch: tuple[Tensor, ...], batch_idx: int) -> None:
         images, labels = batch
-        with torch.compiler.set_stance("force_eager"):  # the whole network would be compiled, for little
+        with torch.compiler.set_stance("force_eager"):  # compiling it again takes longer than it saves
             logits = self(images)
         count(self.nats, logits, labels)
         for accuracy in self.accuracies.values():
@@ -148,9 +170,19 @@ class Classification(Task):
 
 
 class Language(Task):
-    """The next character, by cross-entropy; the model's state is carried from batch to batch.
+    """Prediction of the next character with a cross-entropy loss; the model's state is carried from batch to batch.
 
-    ``window`` is how far back a Transformer-XL looks in evaluation, where it is not the model's own.
+    Args:
+        model: A model from tokens and a state to logits and the next state.
+        optimizer: The settings of the optimizer.
+        steps: The number of training steps.
+        schedule: The learning rate over training; constant if None.
+        label_smoothing: The share of a target's weight that is spread over all characters.
+        window: How many characters a Transformer-XL looks back in evaluation; None means the model's own window.
+
+    >>> import algebranets as an
+    >>> model = an.models.create("gru_lm", algebra="M2R", hidden_size=64)
+    >>> task = Language(model, Optimizer(name="adam", lr=1e-3), steps=1000)
     """
 
     examples = "characters"
@@ -167,7 +199,8 @@ class Language(Task):
         super().__init__(model, optimizer, schedule, steps, label_smoothing)
         self.evaluation_options = {"window": window} if window else {}
         self.state: Any = None
-        self._is_steady = False  # the state is as large as it gets
+        #: Whether the state has reached its full size.
+        self._is_steady = False
 
     def forward(
         self, tokens: Int[Tensor, "batch time"], state: Any = None, **options: Any
@@ -178,7 +211,7 @@ class Language(Task):
     def transfer_batch_to_device(
         self, batch: tuple[Tensor, ...], device: torch.device, dataloader_idx: int
     ) -> tuple[Tensor, ...]:
-        """Whether the state is dropped is asked of the CPU, which need not wait for the device then."""
+        """Move all but ``fresh``, which stays on the CPU, so that reading it does not wait for the device."""
         tokens, targets, fresh = batch
         return tokens.to(device), targets.to(device), fresh
 
@@ -205,7 +238,7 @@ class Language(Task):
         self._evaluation_shapes: list[torch.Size | None] = []
 
     def validation_step(self, batch: tuple[Tensor, ...], batch_idx: int) -> None:
-        """Compiled where the batch before had the same shapes: beginnings are not worth graphs of their own."""
+        """Evaluate a batch; compiled only if the batch before had the same shapes, because each shape takes a graph."""
         tokens, targets, fresh = batch
         state = None if fresh else self._evaluation_state
         before, self._evaluation_shapes = self._evaluation_shapes, shapes((tokens, state))
@@ -219,7 +252,7 @@ class Language(Task):
         self.measured["bpc"] = self.measured["loss"] / math.log(2)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """What the model carries goes with it: of all processes, so that another number of them can go on."""
+        """Save the carried state of all processes, so that another number of processes can go on."""
         axis: Any = self.model.state_batch_axis
         checkpoint["carried"] = _pytree.tree_map(lambda t: _gathered(self, t, axis), self.state)
 
@@ -231,7 +264,7 @@ class Language(Task):
 
 
 def count(nats: MeanMetric, logits: Float[Tensor, "rows cls"], targets: Int[Tensor, " rows"]) -> None:
-    """Add the mean loss of the rows that count, weighted by how many they are."""
+    """Add the mean loss of the rows that are not `IGNORED`, weighted by their number."""
     rows = (targets != IGNORED).sum()
     total = F.cross_entropy(logits, targets, reduction="sum", ignore_index=IGNORED)
     nats.update(total / rows.clamp(min=1), weight=rows)

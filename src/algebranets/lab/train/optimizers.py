@@ -1,4 +1,4 @@
-"""Optimisers and learning rates, from their settings."""
+"""Optimizers and learning-rate schedulers of torch, from their settings."""
 
 from __future__ import annotations
 
@@ -9,15 +9,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from algebranets.lab.train.experiment import Optimizer, Schedule
+from algebranets.lab.train.settings import Optimizer, Schedule
 from algebranets.nn import TupleLayerNorm, Whitening1d, Whitening2d, Whitening3d
 
-#: Layers whose parameters are scales and offsets, not weights: L2 leaves them alone.
+#: Layers whose parameters are scales and offsets, which are not decayed.
 NORMS = (nn.modules.batchnorm._NormBase, nn.LayerNorm, TupleLayerNorm, Whitening1d, Whitening2d, Whitening3d)
+#: What FSDP adds to the names of parameters.
+_FSDP_WRAPPER = "_fsdp_wrapped_module."
 
 
 def undecayed(model: nn.Module) -> Iterator[str]:
-    """The names of biases and of what belongs to norms.
+    """The names of parameters without weight decay: biases, and the parameters of norms.
 
     >>> list(undecayed(nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))))
     ['0.bias', '1.weight', '1.bias']
@@ -28,15 +30,18 @@ def undecayed(model: nn.Module) -> Iterator[str]:
                 yield f"{prefix}.{name}" if prefix else name
 
 
-def make(model: nn.Module, settings: Optimizer, kept: set[str]) -> torch.optim.Optimizer:
-    """The optimiser of a model's parameters; those named in ``kept`` are not decayed.
+def make_optimizer(model: nn.Module, settings: Optimizer, kept: set[str]) -> torch.optim.Optimizer:
+    """The optimizer of a model's parameters.
 
-    Names are given because a wrapped model (FSDP) shows parameters as flat pieces, of which nothing else is known.
+    Args:
+        model: The model, which FSDP may have wrapped.
+        settings: Which optimizer, and its numbers.
+        kept: The names of parameters without weight decay, `undecayed` of the model before it was wrapped: FSDP shows
+            parameters as flat pieces, of which only the names are known.
     """
     groups: dict[bool, list[Tensor]] = {True: [], False: []}
-    wrapper = "_fsdp_wrapped_module."
     for name, parameter in model.named_parameters():
-        groups[name.replace(wrapper, "") not in kept].append(parameter)
+        groups[name.replace(_FSDP_WRAPPER, "") not in kept].append(parameter)
     decayed = {"params": groups[True], "weight_decay": settings.weight_decay}
     plain = {"params": groups[False], "weight_decay": 0.0}
     options: dict[str, Any] = {"lr": settings.lr}
@@ -44,15 +49,17 @@ def make(model: nn.Module, settings: Optimizer, kept: set[str]) -> torch.optim.O
         options |= {"momentum": settings.momentum, "nesterov": settings.nesterov}
     else:
         options |= {"betas": settings.betas}
-    if next(model.parameters()).is_cuda and not any(wrapper in name for name, _ in model.named_parameters()):
-        options["fused"] = True  # which wants gradients laid out as parameters are; FSDP's pieces need not be
+    if next(model.parameters()).is_cuda and not any(_FSDP_WRAPPER in name for name, _ in model.named_parameters()):
+        options["fused"] = True  # which needs gradients in their parameters' layout; FSDP's pieces may have another
     kinds = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
     optimizer = kinds[settings.name]([group for group in (decayed, plain) if group["params"]], **options)
-    # A fused optimiser would undo float16's loss scaling within its step; clipping needs it done before.
+    # A fused optimizer would undo float16's loss scaling within its step; clipping needs it done before.
     optimizer._step_supports_amp_scaling = False
     return optimizer
 
 
-def follow(optimizer: torch.optim.Optimizer, schedule: Schedule, steps: int) -> torch.optim.lr_scheduler.LambdaLR:
-    """The learning rate over ``steps`` steps: at each a function of the step alone."""
+def make_scheduler(
+    optimizer: torch.optim.Optimizer, schedule: Schedule, steps: int
+) -> torch.optim.lr_scheduler.LambdaLR:
+    """The scheduler that sets the learning rate over ``steps`` steps, as a function of the step alone."""
     return torch.optim.lr_scheduler.LambdaLR(optimizer, partial(schedule.share, steps=steps))

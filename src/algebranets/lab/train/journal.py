@@ -1,0 +1,156 @@
+"""What a run writes down while it trains: metrics, and a log for people."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+from lightning.pytorch.callbacks import Callback
+from lightning.pytorch.loggers import Logger
+from lightning.pytorch.utilities import rank_zero_only
+
+from algebranets import files
+from algebranets.lab.train.checkpoints import Stopped
+from algebranets.lab.train.divergence import check_loss
+from algebranets.lab.train.folder import RunFolder
+from algebranets.lab.train.plan import Plan
+from algebranets.lab.train.tasks import Task
+
+log = logging.getLogger("algebranets")
+
+
+class Speedometer(Callback):
+    """A callback that knows how many examples a second are trained on; evaluations do not count."""
+
+    _begun: float | None = None
+    _num_examples = 0
+
+    def on_train_batch_start(self, *_: Any) -> None:
+        self._begun = self._begun or time.monotonic()
+
+    def count(self, trainer: pl.Trainer, task: Task, batch: Any) -> None:
+        """Count the examples of a step, those of all processes."""
+        self._num_examples += trainer.world_size * task.num_examples(batch)
+
+    def speed(self) -> float:
+        """Examples a second since the last call, or since training went on. The device must be synchronized."""
+        now = time.monotonic()
+        speed = self._num_examples / max(now - (self._begun or now), 1e-9)
+        self._begun, self._num_examples = now, 0
+        return speed
+
+    def on_validation_end(self, trainer: pl.Trainer, task: pl.LightningModule) -> None:
+        self._begun, self._num_examples = None, 0
+
+
+class Journal(Speedometer):
+    """Writes metrics to every logger, and evaluations to the log too. A loss that is not finite ends the run.
+
+    Args:
+        plan: What the run does.
+        every: Steps between two rows of metrics; evaluated steps get rows too.
+    """
+
+    def __init__(self, plan: Plan[Any, Any], every: int) -> None:
+        self.plan, self.every = plan, every
+        self.step, self.begun = 0, time.monotonic()
+        #: Whether training or an evaluation has started.
+        self.has_begun = False
+
+    def on_train_start(self, *_: Any) -> None:
+        self.has_begun = True
+
+    def on_validation_start(self, *_: Any) -> None:
+        self.has_begun = True
+
+    def begin(self, step: int, rows: Iterable[dict[str, float]]) -> None:
+        """Go on from ``step``: the clock starts here, at the time that the earlier ``rows`` end with."""
+        self.step = step
+        self.begun = time.monotonic() - max((row["seconds"] for row in rows), default=0.0)
+
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, task: pl.LightningModule, outputs: Any, batch: Any, *_: Any
+    ) -> None:
+        assert isinstance(task, Task)
+        self.count(trainer, task, batch)
+        step = trainer.global_step
+        if step % self.every and step != 1 and not self.plan.is_evaluated(step):
+            return
+        loss = outputs["loss"].detach()
+        if trainer.world_size > 1:
+            loss = trainer.strategy.reduce(loss, reduce_op="mean")
+        value = float(loss)
+        check_loss(value, step)
+        rates = {"lr": trainer.optimizers[0].param_groups[0]["lr"], f"{task.examples}_per_second": self.speed()}
+        self._write(trainer, {**task.training_metrics(value), **rates})
+
+    def on_validation_end(self, trainer: pl.Trainer, task: pl.LightningModule) -> None:
+        assert isinstance(task, Task)
+        super().on_validation_end(trainer, task)
+        self._write(trainer, task.measured)
+        shown = ", ".join(f"{name} {value:.4g}" for name, value in task.measured.items())
+        log.info("step %d of %d: %s", self._step(trainer), task.steps, shown)
+
+    def _write(self, trainer: pl.Trainer, metrics: dict[str, float]) -> None:
+        step = self._step(trainer)
+        when = {"epoch": step / self.plan.per_epoch, "seconds": time.monotonic() - self.begun}
+        for logger in trainer.loggers:
+            logger.log_metrics({**when, **metrics}, step)
+
+    def _step(self, trainer: pl.Trainer) -> int:
+        """The step that training has reached; Lightning's is 0 until a resumed run trains."""
+        return max(self.step, trainer.global_step)
+
+
+class MetricsFile(Logger):
+    """A logger of Lightning that writes rows to the run folder's ``metrics.jsonl``."""
+
+    name, version = "metrics", 0
+
+    def __init__(self, folder: RunFolder) -> None:
+        super().__init__()
+        self.folder = folder
+
+    @rank_zero_only
+    def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
+        assert step is not None
+        self.folder.append({"step": step, **metrics})
+
+    @rank_zero_only
+    def log_hyperparams(self, *_: Any, **__: Any) -> None:
+        """Do nothing: they are in ``config.json``."""
+
+
+class LogFile(logging.Handler):
+    """Writes messages to a run folder's ``log.txt``. It ignores a full disk: the error that ends the run says it."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.path = path
+
+    def emit(self, record: logging.LogRecord) -> None:
+        with suppress(OSError):
+            files.append(self.path, self.format(record) + "\n")
+
+
+@contextmanager
+def logging_to(folder: RunFolder) -> Iterator[None]:
+    """Write our messages to the folder's log as well, and the error that ends the run."""
+    handler = LogFile(folder.log)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    before = log.level
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    try:
+        yield
+    except Exception as error:  # the caller shows it
+        log.info("ends: %s", error, exc_info=not isinstance(error, ValueError | Stopped))
+        raise
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(before)
