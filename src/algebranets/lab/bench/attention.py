@@ -1,4 +1,4 @@
-"""Transformer-XL's attention on a GPU: our kernels, torch's attention with a mask, and torch's FlexAttention."""
+"""Benchmark of Transformer-XL's attention: our kernels, torch's attention with a mask, FlexAttention."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from algebranets.nn.relative import sinusoids
 
 ALGEBRAS = ("R", "M2R")
 WINDOWS = (512, 1536)
-#: Torch's ways. Without recomputation they keep something of the size of the attention matrix, which ours never do.
+#: Torch's implementations. Without recomputation they store a tensor as large as the attention matrix; ours does not.
 PEERS = ("sdpa", "FlexAttention")
 WIDTH, HEADS = 512, 4
 
@@ -30,16 +30,20 @@ WIDTH, HEADS = 512, 4
 def measure(
     run: Run, names: Iterable[str] = ALGEBRAS, windows: Iterable[int] = WINDOWS, batch: int = 8
 ) -> Iterator[Row]:
-    """The time through each of torch's ways over that through our kernels.
+    """The time of each of torch's implementations over that of our kernels, forward and backward, compiled.
 
-    A segment and a memory of ``window`` positions each, four heads of 128, forward and backward, compiled.
+    Args:
+        run: The device, the precision and how times are taken.
+        names: Algebras.
+        windows: Positions of a segment, and of the memory before it. There are four heads of 128 numbers.
+        batch: Number of sequences.
     """
     names = list(names)
     for window in windows:
         for peer in PEERS:
             for recompute in (False, True):
                 for name in names:
-                    torch._dynamo.reset()  # each case is a graph of its own
+                    torch._dynamo.reset()  # every case compiles its own graph
                     yield measure_case(_case(algebras.get(name), window, peer, recompute, batch), run)
 
 
@@ -59,7 +63,7 @@ class _Segment(nn.Module):
 
 
 class _Flex(ann.RelativeAttention):
-    """The same through FlexAttention, which skips what lies outside the window and reads the relative term in place."""
+    """The same with FlexAttention, which skips positions outside the window."""
 
     def __init__(self, window: int, algebra: Algebra, recompute: bool) -> None:
         super().__init__(WIDTH, HEADS, algebra=algebra, recompute=recompute)
@@ -79,7 +83,7 @@ class _Flex(ann.RelativeAttention):
 
 
 def window_mask(time: int, window: int, device: torch.device) -> BlockMask:
-    """Which blocks FlexAttention computes behind a full memory: those within the window."""
+    """The blocks that FlexAttention computes after a full memory: those within the window."""
 
     def within(_b: Tensor, _h: Tensor, query: Tensor, key: Tensor) -> Tensor:
         distance = query + window - key
@@ -89,7 +93,7 @@ def window_mask(time: int, window: int, device: torch.device) -> BlockMask:
 
 
 def flex(content: Tensor, position: Tensor, k: Tensor, v: Tensor, r: Tensor, mask: BlockMask) -> Tensor:
-    """What `nn.windowed.attend` computes, to be compiled."""
+    """Relative attention within a window by FlexAttention; it must be compiled."""
     past, reach = k.shape[2] - content.shape[2], r.shape[1]
     scores = position @ r.mT / math.sqrt(content.shape[-1])
 

@@ -1,4 +1,4 @@
-"""One comparison: check our layer against its reference, then time it in turn with torch's."""
+"""One comparison: our layer is checked against its reference, then timed in turn with torch's."""
 
 from __future__ import annotations
 
@@ -13,14 +13,29 @@ from torch import Tensor, nn
 
 from algebranets import accounting
 from algebranets.algebra import Algebra
-from algebranets.lab.bench.rows import Cost, Row, make
+from algebranets.lab.bench.rows import Cost, Row, make_row
 from algebranets.lab.bench.timing import Run, Step, race
-from algebranets.product import Lowering
+from algebranets.product import Lowering, nearest_multiple
 
 
 @dataclass(frozen=True)
 class Case:
-    """How to make the real layer of a width, ours, and an input of a width."""
+    """One layer to time, ours and the real one.
+
+    Args:
+        op: The name of the operation.
+        shape: The shape of the input, as text.
+        algebra: The algebra of our layer.
+        width: The width of the layers, in real numbers.
+        real: Makes the real layer of a width.
+        ours: Makes our layer with a lowering.
+        make_input: Makes an input of a width.
+        bound: What limits the speed of a good implementation: see `Row.limit`.
+        against: The library that the real layer comes from.
+        smaller: Whether a real layer with as many parameters as ours is timed too.
+        loop: Whether the paper's loop, the lowering "reference", is timed too.
+        checked: How many rows of the input are checked; None for all.
+    """
 
     op: str
     shape: str
@@ -29,39 +44,36 @@ class Case:
     real: Callable[[int], nn.Module]
     ours: Callable[[Lowering], nn.Module]
     make_input: Callable[[int], Tensor]
-    #: What our speed is bound by, where it is good: see `Row.limit`.
     bound: Literal["multiply_adds", "bytes"] = "multiply_adds"
     against: str = "torch.nn"
-    #: Whether a real layer with as many parameters as ours is timed as well, and the paper's loop.
     smaller: bool = True
     loop: bool = True
-    #: How many rows of the input are checked; None for all.
     checked: int | None = None
 
 
 def measure(case: Case, run: Run, lowering: Lowering = "auto") -> Row:
-    """Forward and backward, as a layer within a network sees it: in half precision input and gradient are half."""
+    """Time forward and backward of one case, with input and gradient in the precision of the run."""
     torch.manual_seed(0)
     real, ours, loop = (
-        placed(lambda: case.real(case.width), run),
-        placed(lambda: case.ours(lowering), run),
-        placed(lambda: case.ours("reference"), run),
+        make_on_device(lambda: case.real(case.width), run),
+        make_on_device(lambda: case.ours(lowering), run),
+        make_on_device(lambda: case.ours("reference"), run),
     )
     loop.load_state_dict(ours.state_dict())
     x = _input(case, run, case.width)
     error = disagreement(ours, loop, x[: case.checked], run)
-    refuse(error, run, f"{case.op} over {case.algebra} at {case.shape}")
+    check_error(error, run, f"{case.op} over {case.algebra} at {case.shape}")
     share = num_parameters(ours) / num_parameters(real)
     steps = {"ours": training_step(ours, x, run), "real": training_step(real, x, run)}
     if case.smaller and share < 1:
         width = width_for(case.width, share)
-        small = placed(lambda: case.real(width), run)
+        small = make_on_device(lambda: case.real(width), run)
         steps["smaller"] = training_step(small, _input(case, run, width), run)
     if case.loop:
         steps["loop"] = training_step(loop, x, run)
     times, captured = race(run, list(steps.values()))
     cost, real_cost = (cost_of(layer, x, run) for layer in (ours, real))
-    return make(
+    return make_row(
         run, dict(zip(steps, times, strict=True)), captured, cost,
         op=case.op, shape=case.shape, algebra=case.algebra.name, lowering=lowering, against=case.against,
         parameters=share, error=error,
@@ -69,38 +81,42 @@ def measure(case: Case, run: Run, lowering: Lowering = "auto") -> Row:
     )  # fmt: skip
 
 
-def placed(make_layer: Callable[[], nn.Module], run: Run) -> nn.Module:
-    """A layer on the run's device, made there, its parameters as they are stored."""
-    with torch.device(run.device):  # large layers are slow to initialise elsewhere
+def make_on_device(make_layer: Callable[[], nn.Module], run: Run) -> nn.Module:
+    """A layer that is made on the run's device, with parameters in the precision they are stored in."""
+    with torch.device(run.device):  # large layers are slow to initialize elsewhere
         layer = make_layer()
     layer.to(run.device, run.stored)
     return layer.to(memory_format=torch.channels_last) if run.on_gpu else layer
 
 
-def fit(width: int, algebra: Algebra) -> int:
-    """The nearest width that holds whole tuples, and eights of numbers: a GPU's real layers are slow without."""
-    unit = lcm(algebra.dim, 8)
-    return max(1, round(width / unit)) * unit
+def fit_width(width: int, algebra: Algebra) -> int:
+    """The nearest width that is a whole number of tuples and a multiple of 8; a GPU is slow at other widths."""
+    return nearest_multiple(width, lcm(algebra.dim, 8))
 
 
 def width_for(width: int, share: float) -> int:
-    """The real width at which a layer has about this ``share`` of its parameters; round, to be fair to it.
+    """The width at which a real layer has about this ``share`` of its parameters; a round number, as GPUs prefer.
 
     >>> width_for(4096, 0.2502), width_for(4096, 0.5001)
     (2048, 2880)
     """
-    unit = 64 if width >= 1024 else 8
-    return max(1, round(width * sqrt(share) / unit)) * unit
+    return nearest_multiple(width * sqrt(share), 64 if width >= 1024 else 8)
 
 
 def num_parameters(layer: nn.Module) -> int:
-    """Numbers to learn."""
+    """The number of parameters of a layer."""
     return sum(p.numel() for p in layer.parameters())
 
 
-def refuse(error: float, run: Run, what: str) -> None:
-    """Nothing that disagrees with its reference by more than rounding is timed."""
-    # In float32 the largest value's error, in half precision the whole's, which rounding of inputs dominates.
+def check_error(error: float, run: Run, what: str) -> None:
+    """Raise an error if a layer disagrees with its reference by more than rounding.
+
+    Args:
+        error: What `disagreement` returned.
+        run: The run, whose precision sets the tolerance.
+        what: The layer's name in the error.
+    """
+    # In half precision the error is that of norms, which rounding of the inputs dominates.
     tolerance = 4 * torch.finfo(run.dtype).eps if run.half else 1000 * torch.finfo(run.stored).eps
     if not error <= tolerance:
         raise RuntimeError(
@@ -109,15 +125,15 @@ def refuse(error: float, run: Run, what: str) -> None:
 
 
 def disagreement(ours: nn.Module, reference: nn.Module, x: Tensor, run: Run) -> float:
-    """The largest difference of an output or a gradient: of values, or in half precision of norms, as a share.
+    """The largest relative difference of the output and all gradients: of values, or in half precision of norms.
 
-    Ours computes as it will when timed, the reference in the precision in which parameters are stored.
+    Our layer computes as it does when it is timed, the reference in the precision of the stored parameters.
     """
     results: list[list[Tensor]] = []
     upstream = None
     for layer, value, context in ((ours, x, run.autocast()), (reference, x.to(run.stored), nullcontext())):
         leaf = value.detach().clone().requires_grad_()
-        with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):  # its rounding is not a disagreement
+        with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):  # TF32 rounds more than we allow
             with context:
                 y = output(layer(leaf))
             upstream = torch.randn_like(y) if upstream is None else upstream.to(y.dtype)
@@ -127,13 +143,13 @@ def disagreement(ours: nn.Module, reference: nn.Module, x: Tensor, run: Run) -> 
 
 
 def difference(value: Tensor, exact: Tensor, run: Run) -> float:
-    """Of two tensors, as `disagreement` says."""
+    """The relative difference of two tensors: of the largest value, or in half precision of the norm."""
     size = torch.linalg.vector_norm if run.half else _largest
     return float(size(value.to(exact.dtype) - exact) / size(exact).clamp(min=1e-30))
 
 
 def training_step(layer: nn.Module, x: Tensor, run: Run) -> Step:
-    """Forward and backward of a layer: gradients of its input and of its parameters."""
+    """A function that runs forward and backward of a layer, with gradients of its input and its parameters."""
     leaf = x.detach().clone().requires_grad_()
     wanted = [leaf, *layer.parameters()]
     with run.autocast():
@@ -148,26 +164,26 @@ def training_step(layer: nn.Module, x: Tensor, run: Run) -> Step:
 
 
 def output(result: Any) -> Tensor:
-    """A recurrent layer gives its last state as well."""
+    """The output of a layer; a recurrent layer returns its last state too."""
     return result if isinstance(result, Tensor) else result[0]
 
 
 def cost_of(layer: nn.Module, x: Tensor, run: Run) -> Cost | None:
-    """Of forward and backward, or None where no formula is known for the layer.
+    """What forward and backward move and multiply at least; None if no formula is known for the layer.
 
-    Forward reads input and weights and writes the output, backward reads them and the gradient and writes two others;
-    it multiplies twice as much as forward.
+    Forward reads the input and the weights and writes the output. Backward reads these and the gradient, writes two
+    gradients, and multiplies twice as much as forward.
     """
-    if accounting.work.dispatch(type(layer)) is accounting.work.dispatch(nn.Module):
-        return None
     with torch.no_grad(), run.autocast():
         y = layer(x)
+    if accounting.work(layer, (x,), y) is None:
+        return None
     weights = sum(p.nbytes for p in layer.parameters())
     return Cost(3 * x.nbytes + 2 * output(y).nbytes + 3 * weights, 3 * num_multiply_adds(layer, x, y))
 
 
 def num_multiply_adds(layer: nn.Module, x: Tensor, y: Any) -> int:
-    """Of one forward, by the algebra's table: what a lowering saves is not taken off."""
+    """The multiply-adds of one forward by the algebra's table, whatever the lowering saves."""
     work = accounting.work(layer, (x,), y)
     assert work is not None
     uses = (p.tuples.numel() // p.algebra.dim * p.times * p.algebra.multiplies for p in work.products)

@@ -1,4 +1,4 @@
-"""Chains of layers, timed as one: so long that no weight is still in a GPU's cache when its turn comes again."""
+"""Chains of layers that are timed as one, too long for their weights to stay in a GPU's cache."""
 
 from __future__ import annotations
 
@@ -10,19 +10,24 @@ from torch import Tensor
 
 from algebranets.lab.bench.timing import Run, Step
 
-#: How often a chain's weights would fill the cache, and how many layers a chain has at least: on a GPU the start of a
-#: CUDA graph counts in a short one.
+#: How often the weights of a chain fill the cache, and how many layers it has at least: in a short chain, the start of
+#: a CUDA graph would count.
 CACHES, NUM_LAYERS = 4, {"cpu": 4, "cuda": 8}
 
 
-def num_layers(run: Run, layer_bytes: int) -> int:
-    """How many layers of so many bytes each a chain has."""
+def chain_length(run: Run, layer_bytes: int) -> int:
+    """The number of layers of a chain.
+
+    Args:
+        run: The run, whose device has the cache.
+        layer_bytes: The bytes of one layer.
+    """
     cache = torch.cuda.get_device_properties(run.device).L2_cache_size if run.on_gpu else 0
     return max(NUM_LAYERS[run.device], ceil(CACHES * cache / layer_bytes))
 
 
-def through(chain: Callable[[Tensor], Tensor], x: Tensor) -> Step:
-    """The step that sends ``x`` through a chain, without gradients."""
+def forward_step(chain: Callable[[Tensor], Tensor], x: Tensor) -> Step:
+    """A function that runs a chain on ``x``, without gradients."""
 
     def step() -> None:
         with torch.no_grad():

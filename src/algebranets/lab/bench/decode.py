@@ -1,6 +1,6 @@
-"""Decoding: linear layers on few rows, forward only, where reading weights is all there is to do.
+"""Benchmark of decoding: linear layers on few rows, forward only, where reading weights takes most of the time.
 
-A chain of distinct layers is timed as one (`bench.chain`); the real chain has as many layers as ours.
+A chain of different layers is timed as one (`bench.chain`). The real chain has as many layers as ours.
 """
 
 from __future__ import annotations
@@ -14,10 +14,9 @@ from torch import Tensor, nn
 from algebranets import algebra as algebras
 from algebranets import nn as ann
 from algebranets.algebra import Algebra
-from algebranets.lab.bench.case import difference, fit, num_multiply_adds, num_parameters, refuse, width_for
-from algebranets.lab.bench.chain import num_layers as long_enough
-from algebranets.lab.bench.chain import through
-from algebranets.lab.bench.rows import Cost, Row, make
+from algebranets.lab.bench.case import check_error, difference, fit_width, num_multiply_adds, num_parameters, width_for
+from algebranets.lab.bench.chain import chain_length, forward_step
+from algebranets.lab.bench.rows import Cost, Row, make_row
 from algebranets.lab.bench.timing import Run, Step, race
 from algebranets.product import Lowering
 
@@ -28,7 +27,7 @@ WIDTHS = {"cpu": (1024,), "cuda": (4096, 8192, 16384)}
 
 @dataclass(frozen=True)
 class _Chains:
-    """Of one width, over one algebra."""
+    """The chains that are compared, of one width and algebra."""
 
     ours: nn.Sequential
     real: nn.Sequential
@@ -48,15 +47,21 @@ def measure(
     lowering: Lowering = "auto",
     num_layers: int | None = None,
 ) -> Iterator[Row]:
-    """Layers with bias, as many features out as in; parameters are stored in the run's precision.
+    """Time chains of square linear layers with bias; parameters are stored in the run's precision.
 
-    The paper's loop is timed at the first of the ``batches`` only: it is thousands of products.
+    Args:
+        run: The device, the precision and how times are taken.
+        names: Algebras.
+        widths: Features, in real numbers; by default `WIDTHS` of the device.
+        batches: Numbers of rows. The paper's loop is timed at the first of them only, because it is slow.
+        lowering: How our layers compute the product.
+        num_layers: Layers of a chain; by default `chain_length`.
     """
     names = list(names)
     for width in widths or WIDTHS[run.device]:
         for name in names:
             algebra = algebras.get(name)
-            chains = _make_chains(run, algebra, fit(width, algebra), lowering, num_layers)
+            chains = _make_chains(run, algebra, fit_width(width, algebra), lowering, num_layers)
             for batch in batches:
                 yield _measure(run, chains, algebra, batch, lowering, loop=batch == batches[0])
             del chains  # gigabytes
@@ -69,18 +74,18 @@ def _measure(run: Run, chains: _Chains, algebra: Algebra, batch: int, lowering: 
     shape = f"{batch} x {layer.in_features}"
     x = torch.randn(batch, layer.in_features, device=run.device, dtype=run.dtype)
     error = _disagreement(layer, x, run)
-    refuse(error, run, f"decoding over {algebra} at {shape}")
+    check_error(error, run, f"decoding over {algebra} at {shape}")
     small = torch.randn(batch, int(chains.smaller[0].in_features), device=run.device, dtype=run.dtype)  # type: ignore[arg-type]
     steps: dict[str, Step] = {
-        "ours": through(chains.ours, x),
-        "real": through(chains.real, x),
-        "smaller": through(chains.smaller, small),
+        "ours": forward_step(chains.ours, x),
+        "real": forward_step(chains.real, x),
+        "smaller": forward_step(chains.smaller, small),
     }
     if loop:
-        steps["loop"] = through(chains.loop, x)
+        steps["loop"] = forward_step(chains.loop, x)
     times, captured = race(run, list(steps.values()))
     cost, real_cost = (_cost(chain, x) for chain in (chains.ours, chains.real))
-    return make(
+    return make_row(
         run, dict(zip(steps, times, strict=True)), captured, cost,
         op="decode", shape=shape, chain=len(chains.ours), algebra=algebra.name, lowering=lowering,
         parameters=chains.share, error=error, limit=real_cost.bytes / cost.bytes,
@@ -92,7 +97,7 @@ def _make_chains(run: Run, algebra: Algebra, width: int, lowering: Lowering, num
         return lambda: ann.Linear(width, width, algebra=algebra, lowering=how)
 
     one = _chain(run, over_algebra(lowering), 1)
-    number = num_layers or long_enough(run, sum(p.nbytes for p in one.parameters()))
+    number = num_layers or chain_length(run, sum(p.nbytes for p in one.parameters()))
     ours, loop = _chain(run, over_algebra(lowering), number), _chain(run, over_algebra("reference"), number)
     loop.load_state_dict(ours.state_dict())
     real = _chain(run, lambda: nn.Linear(width, width), number)
@@ -106,7 +111,7 @@ def _chain(run: Run, layer: Callable[[], nn.Module], number: int) -> nn.Sequenti
 
 
 def _disagreement(layer: ann.Linear, x: Tensor, run: Run) -> float:
-    """Of one layer, from the reference in float32 on the same numbers: what a chain of them adds up is not its own."""
+    """The error of one layer of the chain, against the reference in float32."""
     exact = ann.Linear(
         layer.in_features, layer.out_features, device=x.device, algebra=layer.algebra, lowering="reference"
     ).to(run.stored)
@@ -115,6 +120,6 @@ def _disagreement(layer: ann.Linear, x: Tensor, run: Run) -> float:
 
 
 def _cost(chain: nn.Sequential, x: Tensor) -> Cost:
-    """Every weight once; each layer's output is the next one's input."""
+    """What a chain moves and multiplies: each weight is read once, and each output is the next layer's input."""
     weights = sum(p.nbytes for p in chain.parameters())
     return Cost(weights + (len(chain) + 1) * x.nbytes, len(chain) * num_multiply_adds(chain[0], x, x))

@@ -1,4 +1,4 @@
-"""MobileNet-v1's depthwise convolutions, forward and backward: bound by memory, and as large over every algebra."""
+"""Benchmark of MobileNet-v1's depthwise convolutions, forward and backward; memory limits their speed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from algebranets import algebra as algebras
 from algebranets import nn as ann
 from algebranets.algebra import Algebra
-from algebranets.lab.bench.case import Case, fit
+from algebranets.lab.bench.case import Case, fit_width
 from algebranets.lab.bench.case import measure as measure_case
 from algebranets.lab.bench.rows import Row
 from algebranets.lab.bench.timing import Run
@@ -28,17 +28,25 @@ def measure(
     image_size: int = 224,
     lowering: Lowering = "auto",
 ) -> Iterator[Row]:
-    """Every layer that differs from those before it, in the network's order."""
+    """Time each depthwise layer of the network once.
+
+    Args:
+        run: The device, the precision and how times are taken.
+        names: Algebras.
+        batch: Number of images; by default `BATCH` of the device.
+        image_size: Height and width of the network's input.
+        lowering: How our layers compute the product.
+    """
     names = list(names)
     for channels, size, stride in sizes(image_size):
         for name in names:
             algebra = algebras.get(name)
-            case = _case(algebra, fit(channels, algebra), size, stride, batch or BATCH[run.device])
+            case = _case(algebra, fit_width(channels, algebra), size, stride, batch or BATCH[run.device])
             yield measure_case(case, run, lowering)
 
 
 def sizes(image_size: int = 224) -> list[tuple[int, int, int]]:
-    """(channels, height, stride) of each depthwise layer, once.
+    """(channels, height, stride) of each different depthwise layer.
 
     >>> sizes()[:3]
     [(32, 112, 1), (64, 112, 2), (128, 56, 1)]

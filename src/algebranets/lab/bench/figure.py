@@ -1,6 +1,6 @@
-"""Rows as a picture: a panel an op, a line a shape, a mark an algebra, at how many times as fast it is.
+"""A figure of measured rows: one panel for each op, one line for each shape, one mark for each algebra.
 
-Ops of one shape, such as whole networks, have no panel of their own, but a line of one that they share.
+Ops with a single shape, such as whole networks, share a panel.
 """
 
 from __future__ import annotations
@@ -13,37 +13,41 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from algebranets.algebra import CATALOGUE
 from algebranets.lab.bench.rows import Row
-from algebranets.lab.report.style import COLOURS, INK, drawing, legend
-from algebranets.lab.report.svg import render, standalone
+from algebranets.lab.drawing.style import COLORS, INK, house_style, legend, places
+from algebranets.lab.drawing.svg import render, standalone
 
-#: Inches of a line, and of what stands around a panel's lines.
+#: Inches of a line, and around the lines of a panel.
 _LINE, _AROUND = 0.34, 0.95
-#: How much of a line's height its marks are spread over: in the legend's order, from above.
+#: The share of a line's height that its marks are spread over, in the legend's order.
 _SPREAD = 0.56
 
 
 def draw(rows: Sequence[Row]) -> str:
-    """An SVG file's text."""
+    """The text of an SVG file that shows how many times as fast ours is.
+
+    Args:
+        rows: What `bench.load` read.
+    """
     if not rows:
-        raise ValueError("there must be rows to draw; the files hold none.")
-    algebras, panels = _in_order(rows), _panels(rows)
-    with drawing():
+        raise ValueError("there must be rows to draw; the files have none.")
+    colors = {name: COLORS[place] for name, place in places(row.algebra for row in rows).items()}
+    panels = _panels(rows)
+    with house_style():
         heights = [_AROUND + _LINE * len(panel) for panel in panels.values()]
         figure = Figure(figsize=(7.6, sum(heights) + 0.4), layout="constrained")
         axes = figure.subplots(len(panels), 1, squeeze=False, sharex=True, gridspec_kw={"height_ratios": heights})[:, 0]
         for axis, (title, panel) in zip(axes, panels.items(), strict=True):
-            _draw_panel(axis, panel, algebras)
+            _draw_panel(axis, panel, colors)
             _write_title(axis, title)
         axes[-1].set_xlabel("times as fast (more is better)")
-        _draw_legend(figure, algebras, any(row.limit for row in rows))
+        _draw_legend(figure, colors, any(row.limit for row in rows))
         words = [f"{row.op} {row.shape} over {row.algebra} {row.speedup:.2f}" for row in rows]
         return standalone(render(figure, "speed", f"Times as fast: {'; '.join(words)}."))
 
 
 def _panels(rows: Sequence[Row]) -> dict[str, dict[str, list[Row]]]:
-    """By title, the lines of a panel, by name, and their rows."""
+    """The panels by title; each has lines by name, with their rows."""
     shapes: dict[tuple[str, str], set[str]] = {}
     for row in rows:
         shapes.setdefault((row.op, row.against), set()).add(_shape(row))
@@ -59,15 +63,15 @@ def _panels(rows: Sequence[Row]) -> dict[str, dict[str, list[Row]]]:
     return {title: dict(sorted(panel.items(), key=_numbers)) for title, panel in panels.items()}
 
 
-def _draw_panel(axis: Axes, lines: dict[str, list[Row]], algebras: dict[str, str]) -> None:
-    names = list(algebras)
+def _draw_panel(axis: Axes, lines: dict[str, list[Row]], colors: dict[str, str]) -> None:
+    names = list(colors)
     for number, row in ((number, row) for number, rows in enumerate(lines.values()) for row in rows):
         place = names.index(row.algebra) / max(1, len(names) - 1) - 0.5
-        height, colour = number + _SPREAD * place, algebras[row.algebra]
-        axis.plot(row.spread, [height] * 2, color=colour, linewidth=1.6, solid_capstyle="butt")
-        axis.plot(row.speedup, height, color=colour, marker="o", markersize=5)
+        height, color = number + _SPREAD * place, colors[row.algebra]
+        axis.plot(row.spread, [height] * 2, color=color, linewidth=1.6, solid_capstyle="butt")
+        axis.plot(row.speedup, height, color=color, marker="o", markersize=5)
         if row.limit:
-            axis.plot(row.limit, height, color=colour, marker="|", markersize=7, markeredgewidth=1.4, alpha=0.55)
+            axis.plot(row.limit, height, color=color, marker="|", markersize=7, markeredgewidth=1.4, alpha=0.55)
     axis.axvline(1, color=INK, linewidth=1)
     axis.set_yticks(range(len(lines)), list(lines))
     axis.set_ylim(len(lines) - 0.5, -0.5)
@@ -83,17 +87,17 @@ def _draw_panel(axis: Axes, lines: dict[str, list[Row]], algebras: dict[str, str
 
 
 def _write_title(axis: Axes, title: str) -> None:
-    """From the figure's edge on: names of lines may be so long that a title over the marks would not fit."""
+    """Write the title from the figure's left edge on, because names of lines take much of the width."""
     begin = ("figure fraction", "axes fraction")
     axis.annotate(title, (0.01, 1), xycoords=begin, xytext=(0, 5), textcoords="offset points", fontsize=10)
 
 
-def _draw_legend(figure: Figure, algebras: dict[str, str], limits: bool) -> None:
-    handles = [Line2D([], [], color=colour, marker="o", markersize=5, linestyle="") for colour in algebras.values()]
-    labels = list(algebras)
+def _draw_legend(figure: Figure, colors: dict[str, str], limits: bool) -> None:
+    handles = [Line2D([], [], color=color, marker="o", markersize=5, linestyle="") for color in colors.values()]
+    labels = list(colors)
     if limits:
         handles.append(Line2D([], [], color=INK, marker="|", markersize=7, linestyle="", alpha=0.55))
-        labels.append("limit by the table's multiplies, or by bytes")
+        labels.append("limit, by multiplies or by bytes")
     legend(figure, handles, labels)
 
 
@@ -102,14 +106,5 @@ def _shape(row: Row) -> str:
 
 
 def _numbers(line: tuple[str, list[Row]]) -> list[int]:
-    """Lines are in the order of their numbers: tuples of other sizes make widths that differ by little."""
+    """The numbers in a line's shape, by which lines are sorted."""
     return [int(number) for number in re.findall(r"\d+", _shape(line[1][0]))]
-
-
-def _in_order(rows: Sequence[Row]) -> dict[str, str]:
-    """The algebras' colours, in the catalogue's order; others take those that are left over."""
-    found = {row.algebra for row in rows}
-    colours = {name: colour for name, colour in zip(CATALOGUE, COLOURS, strict=True) if name in found}
-    free = [colour for colour in COLOURS[1:] if colour not in colours.values()] or list(COLOURS[1:])
-    others = sorted(found - set(colours))
-    return colours | {name: free[number % len(free)] for number, name in enumerate(others)}

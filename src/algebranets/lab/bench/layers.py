@@ -1,4 +1,4 @@
-"""Linear, conv2d and GRU layers, forward and backward, beside torch.nn's of the same width."""
+"""Benchmark of linear, conv2d and GRU layers, forward and backward, against torch.nn's of the same width."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from algebranets import algebra as algebras
 from algebranets import nn as ann
 from algebranets.algebra import Algebra
-from algebranets.lab.bench.case import Case, fit
+from algebranets.lab.bench.case import Case, fit_width
 from algebranets.lab.bench.case import measure as measure_case
 from algebranets.lab.bench.rows import Row
 from algebranets.lab.bench.timing import Run
@@ -19,10 +19,10 @@ from algebranets.product import Lowering
 #: Channels and height of the images that convolutions are timed on.
 IMAGES = ((64, 32), (128, 16), (256, 16), (512, 8))
 
-#: The algebras a plain run compares.
+#: The algebras that are compared by default.
 ALGEBRAS = ("C", "H", "M2R", "M3R", "M4R", "M2C", "DUAL", "CROSS", "diagonal(4)")
 
-#: Widths of linear and GRU layers, and rows, where nothing is said: what fills a GPU takes minutes on a CPU.
+#: Default widths of linear and GRU layers, and numbers of rows: sizes that fill a GPU take minutes on a CPU.
 WIDTHS = {"cpu": (1024,), "cuda": (1024, 4096, 8192)}
 BATCH = {"cpu": 512, "cuda": 8192}
 
@@ -35,7 +35,16 @@ def measure(
     batch: int | None = None,
     lowerings: Sequence[Lowering] = ("auto",),
 ) -> Iterator[Row]:
-    """Linear layers of ``widths`` on ``batch`` rows, conv2d of 64 to 512 channels, GRUs of 16 steps."""
+    """Time linear layers, convolutions of 64 to 512 channels, and GRUs of 16 steps.
+
+    Args:
+        run: The device, the precision and how times are taken.
+        names: Algebras.
+        ops: Some of `OPS`; by default all.
+        widths: Features of linear and GRU layers, in real numbers; by default `WIDTHS` of the device.
+        batch: Rows of linear layers; there are 1/64 as many images and 1/32 as many sequences.
+        lowerings: How our layers compute the product; one row each.
+    """
     names = list(names)
     for op in ops or OPS:
         for name in names:
@@ -45,8 +54,8 @@ def measure(
 
 
 def linear(algebra: Algebra, widths: Iterable[int], batch: int) -> Iterator[Case]:
-    """One layer a width."""
-    for features in (fit(width, algebra) for width in widths):
+    """A linear layer of each width."""
+    for features in (fit_width(width, algebra) for width in widths):
 
         def ours(lowering: Lowering, features: int = features) -> nn.Module:
             return ann.Linear(features, features, algebra=algebra, lowering=lowering)
@@ -63,8 +72,8 @@ def linear(algebra: Algebra, widths: Iterable[int], batch: int) -> Iterator[Case
 
 
 def conv2d(algebra: Algebra, _widths: Iterable[int], batch: int) -> Iterator[Case]:
-    """3 x 3 convolutions of `IMAGES`, 1/64 of the ``batch`` of them."""
-    for channels, size in ((fit(channels, algebra), size) for channels, size in IMAGES):
+    """3 x 3 convolutions on `IMAGES`; there are 1/64 as many images as ``batch``."""
+    for channels, size in ((fit_width(channels, algebra), size) for channels, size in IMAGES):
         images = max(1, batch // 64)
 
         def ours(lowering: Lowering, channels: int = channels) -> nn.Module:
@@ -85,14 +94,22 @@ def conv2d(algebra: Algebra, _widths: Iterable[int], batch: int) -> Iterator[Cas
 
 
 def gru(algebra: Algebra, widths: Iterable[int], batch: int) -> Iterator[Case]:
-    """One layer of 16 steps a width, 1/32 of the ``batch`` sequences."""
+    """A GRU of each width, on 16 steps; there are 1/32 as many sequences as ``batch``."""
     for width in widths:
         yield gru_case(algebra, width, 16, max(1, batch // 32))
 
 
 def gru_case(algebra: Algebra, width: int, steps: int, rows: int, recurrent_bias: bool = True) -> Case:
-    """A GRU over as many steps and sequences; the first 16 steps are checked."""
-    features = fit(width, algebra)
+    """A GRU of one layer; its first 16 steps are checked.
+
+    Args:
+        algebra: The algebra of our layer.
+        width: Features; the nearest width that fits is taken.
+        steps: Length of the sequences.
+        rows: Number of sequences.
+        recurrent_bias: Whether ours has a recurrent bias, as torch's always has.
+    """
+    features = fit_width(width, algebra)
     return Case(
         "gru",
         f"{steps} x {rows} x {features}",

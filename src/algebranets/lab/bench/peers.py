@@ -1,8 +1,8 @@
-"""The same layers of other libraries, forward and backward: their time over ours, of the same width and rows.
+"""Benchmark of layers of other libraries, forward and backward: their time over ours at the same width.
 
-Each gets its input as it wants it, such as complex numbers, and conversions are not counted. Only the shape of what a
-peer computes is checked. complextorch computes in complex64 in every precision: torch's complex products have no other
-on a GPU.
+Each library gets its input in its own form, such as complex numbers; the conversion is not timed. Only the shape of its
+output is checked. complextorch computes in complex64 whatever the precision, because torch has no other complex
+products on a GPU.
 """
 
 from __future__ import annotations
@@ -18,8 +18,16 @@ from torch import Tensor, nn
 from algebranets import algebra as algebras
 from algebranets import nn as ann
 from algebranets.algebra import Algebra
-from algebranets.lab.bench.case import disagreement, fit, num_parameters, output, placed, refuse, training_step
-from algebranets.lab.bench.rows import Row, make
+from algebranets.lab.bench.case import (
+    check_error,
+    disagreement,
+    fit_width,
+    make_on_device,
+    num_parameters,
+    output,
+    training_step,
+)
+from algebranets.lab.bench.rows import Row, make_row
 from algebranets.lab.bench.timing import Run, race
 from algebranets.product import Lowering
 
@@ -34,7 +42,16 @@ IMAGES = (256, 16)
 
 @dataclass(frozen=True)
 class Peer:
-    """A layer of another library: how it is made for an input of ours, and that input as it wants it."""
+    """A layer of another library.
+
+    Args:
+        package: The library.
+        path: The layer's module and class, within the package.
+        op: ``"linear"`` or ``"conv2d"``.
+        algebra: The algebra that it computes in.
+        make: Makes the layer from its class, the shape of our input and the algebra's dimension.
+        native: Converts our input to the library's form.
+    """
 
     package: str
     path: str
@@ -53,18 +70,25 @@ class Peer:
 
 
 def measure(run: Run, ops: tuple[str, ...] = OPS, width: int | None = None, batch: int | None = None) -> Iterator[Row]:
-    """Every layer of every peer that is installed; `missing` says which are not."""
+    """Time every layer of every library that is installed; `missing` lists the others.
+
+    Args:
+        run: The device, the precision and how times are taken.
+        ops: Some of `OPS`.
+        width: Features of linear layers, in real numbers; by default `WIDTH` of the device.
+        batch: Rows of linear layers, by default `BATCH` of the device; there are 1/64 as many images.
+    """
     if len(missing()) == len(PACKAGES):
         raise ValueError(f"none of {', '.join(PACKAGES)} is installed; {INSTALL} installs them.")
     for peer in PEERS:
         if peer.op in ops and peer.package not in missing():
             algebra = algebras.get(peer.algebra)
-            features = fit(width or WIDTH[run.device], algebra)
+            features = fit_width(width or WIDTH[run.device], algebra)
             yield _measure(run, peer, algebra, _shape(peer.op, features, batch or BATCH[run.device]))
 
 
 def missing() -> list[str]:
-    """The peers that cannot be imported here."""
+    """The libraries that cannot be imported."""
     return [package for package in PACKAGES if not _importable(package)]
 
 
@@ -73,7 +97,7 @@ def _importable(package: str) -> bool:
         for peer in PEERS:
             if peer.package == package:
                 peer.layer_type()
-    except (ImportError, OSError, RuntimeError):  # a library it loads may be built for another torch or CUDA
+    except (ImportError, OSError, RuntimeError):  # a compiled part may be built for another torch or CUDA
         return False
     return True
 
@@ -92,12 +116,12 @@ def _measure(run: Run, peer: Peer, algebra: Algebra, shape: tuple[int, ...]) -> 
             return ann.Linear(features, features, algebra=algebra, lowering=lowering)
         return ann.Conv2d(features, features, 3, padding=1, algebra=algebra, lowering=lowering)
 
-    layer, reference = placed(lambda: ours("auto"), run), placed(lambda: ours("reference"), run)
+    layer, reference = make_on_device(lambda: ours("auto"), run), make_on_device(lambda: ours("reference"), run)
     reference.load_state_dict(layer.state_dict())
     x = run.laid_out(torch.randn(shape, device=run.device).to(run.dtype))
     error = disagreement(layer, reference, x, run)
     words = " x ".join(map(str, shape))
-    refuse(error, run, f"{peer.op} over {algebra} at {words}")
+    check_error(error, run, f"{peer.op} over {algebra} at {words}")
     theirs = peer.make(peer.layer_type(), shape, algebra.dim).to(run.device)
     native = peer.native(x, algebra)
     with torch.no_grad(), run.autocast():
@@ -105,7 +129,7 @@ def _measure(run: Run, peer: Peer, algebra: Algebra, shape: tuple[int, ...]) -> 
     if y.numel() * (2 if y.is_complex() else 1) != prod(shape):
         raise RuntimeError(f"{peer.name} gave {tuple(y.shape)} for {words}: not timed.")
     times, captured = race(run, [training_step(layer, x, run), training_step(theirs, native, run)])
-    return make(
+    return make_row(
         run, dict(zip(("ours", "real"), times, strict=True)), captured,
         op=peer.op, shape=words, algebra=algebra.name, lowering="auto", against=peer.name, error=error,
         parameters=num_parameters(layer) / _num_real_parameters(theirs),
@@ -122,17 +146,17 @@ def _complex(x: Tensor, algebra: Algebra) -> Tensor:
 
 
 def _components_last(x: Tensor, algebra: Algebra) -> Tensor:
-    """Clifford layers: (batch, channel, ..., component)."""
+    """The input of cliffordlayers: (batch, channel, ..., component)."""
     return x.unflatten(1, (algebra.dim, -1)).movedim(1, -1).contiguous()
 
 
 def _channels_last(x: Tensor, _algebra: Algebra) -> Tensor:
-    """SpeechBrain: features are the last axis, of images too, and components lie one behind the other as ours do."""
+    """The input of SpeechBrain: features are the last axis, for images too, with components outermost as in ours."""
     return x.movedim(1, -1).contiguous()
 
 
 def _plain(*first: object, kernel_size: int | None = None) -> Callable[..., nn.Module]:
-    """With torch.nn's arguments, behind those that come ``first``; channels count tuples."""
+    """A layer with the arguments ``first``, then those of torch.nn; channels are counted in tuples."""
     slide = {} if kernel_size is None else {"kernel_size": kernel_size, "padding": kernel_size // 2}
     return lambda layer, shape, dim: layer(*first, shape[1] // dim, shape[1] // dim, **slide)
 

@@ -1,4 +1,4 @@
-"""What a measurement says, and the files it is kept in: JSON lines."""
+"""Rows of measurements, and the files that hold them, as JSON lines."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from algebranets.lab.train.environment import commit, device_name
 
 @dataclass(frozen=True)
 class Row:
-    """A measured case. Ratios are medians of what was timed in turn; fields with a default came later than others."""
+    """One measured case. Ratios are medians over rounds. Fields with a default are missing in older files."""
 
     op: str
     shape: str
@@ -31,39 +31,40 @@ class Row:
     spread: tuple[float, float]
     #: Our parameters as a share of the real layer's.
     parameters: float
-    #: How far from the reference: the largest difference as a share of the largest value, in half precision that of
+    #: The difference to the reference: the largest difference over the largest value, in half precision the same of
     #: Frobenius norms.
     error: float
     torch: str
     commit: str
     #: What ``speedup`` compares with.
     against: str = "torch.nn"
-    #: Of the real layer that has as many parameters as ours, and the paper's example loop: their times over ours.
+    #: The times over ours of the real layer with as many parameters, and of the paper's example loop.
     speedup_same_parameters: float | None = None
     speedup_over_loop: float | None = None
-    #: Our median.
+    #: Our median time.
     milliseconds: float | None = None
-    #: Of a network: images, characters or tokens that ours takes a second.
+    #: Of a network: images, characters or tokens per second, ours.
     per_second: float | None = None
-    #: What must be moved at least and multiplied by the table; the latter two as shares of what the device can do.
+    #: The bytes that must be moved and the multiply-adds of the table; then both per second, as shares of what the
+    #: device reaches.
     bytes: int | None = None
     multiply_adds: int | None = None
     bandwidth: float | None = None
     compute: float | None = None
-    #: What ``speedup`` can be at most, if what binds is the only cost: multiply-adds by the table, or bytes moved.
+    #: The largest possible ``speedup`` if the only cost is multiply-adds, or bytes moved.
     limit: float | None = None
     captured: bool = False
     rounds: int | None = None
-    #: Layers of the chain that was timed as one.
+    #: The number of layers that were timed as one.
     chain: int = 1
-    #: Of a sparse layer: the share of its tuples that is zero, and over the dense layer of the same algebra and a real
-    #: sparse matrix with as many numbers, in torch's CSR format: their times over ours.
+    #: Of a sparse layer: the share of tuples that are zero, and the times over ours of the dense layer of the same
+    #: algebra and of a real sparse matrix with as many nonzeros, in torch's CSR format.
     sparsity: float | None = None
     speedup_over_dense: float | None = None
     speedup_over_csr: float | None = None
 
 
-#: What else is timed, and the field for its time over ours.
+#: The field for the time over ours of whatever else is timed.
 _FURTHER = {
     "smaller": "speedup_same_parameters",
     "loop": "speedup_over_loop",
@@ -74,13 +75,13 @@ _FURTHER = {
 
 @dataclass(frozen=True)
 class Cost:
-    """What a step moves and multiplies at least."""
+    """The bytes and multiply-adds that a step needs at least."""
 
     bytes: int
     multiply_adds: int
 
 
-def make(
+def make_row(
     run: Run,
     times: dict[str, list[float]],
     captured: bool,
@@ -88,9 +89,15 @@ def make(
     examples: int | None = None,
     **facts: Any,
 ) -> Row:
-    """A row from the ``times`` of "ours", "real", and of "smaller", "loop", "dense", "csr" where there are any.
+    """A row from times.
 
-    ``examples`` is how many images, characters or tokens are worked on in such a time.
+    Args:
+        run: The run that took them.
+        times: Seconds by round of "ours" and "real", and of "smaller", "loop", "dense" and "csr" if they were timed.
+        captured: Whether they were taken from CUDA graphs.
+        cost: What our step needs at least, if known.
+        examples: The number of images, characters or tokens in one step.
+        facts: Further fields of `Row`.
     """
     ratios = {name: [t / o for t, o in zip(seconds, times["ours"], strict=True)] for name, seconds in times.items()}
     low, _, high = quantiles(ratios["real"], n=4, method="inclusive") if run.rounds > 1 else ratios["real"] * 3
@@ -123,28 +130,28 @@ def make(
 
 
 def save(rows: Iterable[Any], path: Path) -> None:
-    """Write the rows, dataclasses, as JSON lines, whole or not at all."""
+    """Write rows (dataclasses) to a file, as JSON lines. If it fails, the old file stays."""
     files.write(path, "".join(json.dumps(asdict(row)) + "\n" for row in rows))
 
 
 def load(path: Path) -> list[Row]:
-    """The rows of a file; those of older versions lack fields, and what is no speed is left out."""
+    """Read the rows of a file that `save` wrote; rows without a speed are left out, older rows may lack fields."""
     found = []
     for number, line in enumerate(path.read_bytes().splitlines(), start=1):
-        where, advice = f"{path}, line {number}", "It must hold rows that algebranets bench --save wrote."
+        where, advice = f"{path}, line {number}", "It must have rows that algebranets bench --save wrote."
         said = files.parse(line, where, advice)
         if not isinstance(said, dict):
-            raise ValueError(f"{where} is no row. {advice}")
+            raise ValueError(f"{where} is not a row. {advice}")
         if "speedup" in said:
             wrong = [field.name for field in fields(Row) if not _is_right(field, said)]
             if wrong:
-                raise ValueError(f"{where}: {', '.join(wrong)} must be there, and of the right type. {advice}")
+                raise ValueError(f"{where}: {', '.join(wrong)} is missing or of the wrong type. {advice}")
             found.append(Row(**{field.name: said[field.name] for field in fields(Row) if field.name in said}))
     return found
 
 
 def _is_right(field: Field[Any], row: dict[str, Any]) -> bool:
-    """Whether the field's value is of its type; one that has a default may be missing."""
+    """Whether a field has a value of its type; a field with a default may be missing."""
     if field.name not in row:
         return field.default is not MISSING
     kind, value = str(field.type), row[field.name]
@@ -158,4 +165,4 @@ def _is_right(field: Field[Any], row: dict[str, Any]) -> bool:
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and abs(value) < 1e18  # so no NaN either
+    return isinstance(value, int | float) and abs(value) < 1e18  # and no NaN

@@ -1,8 +1,8 @@
-"""Tuple-sparse linear layers on few rows, forward only, beside what one would take instead.
+"""Benchmark of tuple-sparse linear layers on few rows, forward only, against dense and other sparse ones.
 
 Ours is timed in turn with the dense layer over the same algebra, the real layer of the same width, and a real matrix of
-that width that has as many non-zeros as ours, in torch's CSR format (cuSPARSE, or MKL on a CPU). Each is a chain of
-layers (`bench.chain`), as long as its own weights want it, and times are those of one layer.
+that width with as many nonzeros, in torch's CSR format (cuSPARSE, or MKL on a CPU). Each is a chain of layers
+(`bench.chain`) of its own length. Times are those of one layer.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from algebranets import algebra as algebras
 from algebranets import nn as ann
 from algebranets import product
 from algebranets.algebra import Algebra
-from algebranets.lab.bench.case import difference, fit, refuse
-from algebranets.lab.bench.chain import num_layers, through
-from algebranets.lab.bench.rows import Cost, Row, make
+from algebranets.lab.bench.case import check_error, difference, fit_width
+from algebranets.lab.bench.chain import chain_length, forward_step
+from algebranets.lab.bench.rows import Cost, Row, make_row
 from algebranets.lab.bench.timing import Run, Step, race
 from algebranets.product.compressed import TupleSparse, compress, expand
 from algebranets.product.sparse import in_format
@@ -33,7 +33,7 @@ WIDTHS = {"cpu": (1024,), "cuda": (4096, 8192)}
 
 @dataclass(frozen=True)
 class _Csr:
-    """A chain of real sparse matrices, on inputs with features first: what its format wants."""
+    """A chain of real sparse matrices, for inputs with features first, as the CSR format needs them."""
 
     matrices: list[Tensor]
 
@@ -53,13 +53,21 @@ def measure(
     batches: Sequence[int] = BATCHES,
     sparsities: Sequence[float] = SPARSITIES,
 ) -> Iterator[Row]:
-    """Layers without bias, as many features out as in, stored in the run's precision; random tuples are zero."""
+    """Time square layers without bias, stored in the run's precision; random tuples are zero.
+
+    Args:
+        run: The device, the precision and how times are taken.
+        names: Algebras.
+        widths: Features, in real numbers; by default `WIDTHS` of the device.
+        batches: Numbers of rows.
+        sparsities: Shares of tuples that are zero.
+    """
     names = list(names)
     for width in widths or WIDTHS[run.device]:
         for name in names:
             algebra = algebras.get(name)
             for sparsity in sparsities:
-                yield from _measure(run, algebra, fit(width, algebra), batches, sparsity)
+                yield from _measure(run, algebra, fit_width(width, algebra), batches, sparsity)
 
 
 @torch.no_grad()
@@ -74,21 +82,21 @@ def _measure(run: Run, algebra: Algebra, width: int, batches: Sequence[int], spa
         "ours": _layers(run, ann.SparseLinear(weight, None)),
         "real": _layers(run, real),
         "dense": _layers(run, dense),
-        "csr": _Csr([csr.clone() for _ in range(num_layers(run, _csr_bytes(csr)))]),
+        "csr": _Csr([csr.clone() for _ in range(chain_length(run, _csr_bytes(csr)))]),
     }
     for batch in batches:
         x = torch.randn(batch, width, device=run.device, dtype=run.dtype)
         error = _disagreement(weight, x, run)
         shape = f"{batch} x {width}, {100 * sparsity:g} %"
-        refuse(error, run, f"a sparse layer over {algebra} at {shape}")
+        check_error(error, run, f"a sparse layer over {algebra} at {shape}")
         steps: dict[str, Step] = {
-            name: through(chain, x.T.contiguous() if name == "csr" else x) for name, chain in chains.items()
+            name: forward_step(chain, x.T.contiguous() if name == "csr" else x) for name, chain in chains.items()
         }
         times, captured = _race(run, list(steps.values()))
         lengths = {name: len(chain) for name, chain in chains.items()}
         each = {name: [t / lengths[name] for t in taken] for name, taken in zip(steps, times, strict=True)}
         moved = _bytes(weight.starts, weight.indices, weight.values) + 2 * x.nbytes
-        yield make(
+        yield make_row(
             run, each, captured, Cost(moved, batch * len(weight.values) * algebra.multiplies),
             op="sparse", shape=shape, chain=lengths["ours"], algebra=algebra.name, lowering="auto",
             parameters=weight.values.numel() / width**2, error=error, sparsity=sparsity,
@@ -97,7 +105,7 @@ def _measure(run: Run, algebra: Algebra, width: int, batches: Sequence[int], spa
 
 
 def _race(run: Run, steps: list[Step]) -> tuple[list[list[float]], bool]:
-    """As `race`; where the last, CSR, cannot be captured, it is timed behind the others, which can."""
+    """As `race`; if CSR, the last step, cannot be captured, it is timed alone after the others."""
     times, captured = race(run, steps)
     if captured or not (run.on_gpu and run.capture):
         return times, captured
@@ -107,7 +115,7 @@ def _race(run: Run, steps: list[Step]) -> tuple[list[list[float]], bool]:
 
 
 def _pruned(run: Run, algebra: Algebra, width: int, sparsity: float) -> TupleSparse:
-    """A weight of which this share of tuples, any of them, is zero; outputs are as large as inputs."""
+    """A weight with this share of random tuples zero, scaled so that outputs are as large as inputs."""
     num = width // algebra.dim
     tuples = torch.randn(algebra.dim, num, num, device=run.device)
     tuples *= torch.rand(num, num, device=run.device) >= sparsity
@@ -116,7 +124,7 @@ def _pruned(run: Run, algebra: Algebra, width: int, sparsity: float) -> TupleSpa
 
 
 def _csr(run: Run, width: int, nonzeros: int) -> Tensor:
-    """A real matrix with as many numbers in each row, but for a rest, at places drawn at random."""
+    """A random real matrix with the same number of nonzeros in each row, up to one."""
     places = torch.rand(width, width, device=run.device).argsort(1)
     counts = torch.full((width,), nonzeros // width, device=run.device)
     counts[: nonzeros % width] += 1
@@ -129,9 +137,9 @@ def _csr(run: Run, width: int, nonzeros: int) -> Tensor:
 
 
 def _layers(run: Run, layer: nn.Module) -> nn.Sequential:
-    """A chain of copies."""
+    """A chain of copies of a layer."""
     size = _bytes(*layer.state_dict().values())
-    return nn.Sequential(*(deepcopy(layer) for _ in range(num_layers(run, size)))).eval()
+    return nn.Sequential(*(deepcopy(layer) for _ in range(chain_length(run, size)))).eval()
 
 
 def _bytes(*tensors: Tensor) -> int:
@@ -143,7 +151,7 @@ def _csr_bytes(csr: Tensor) -> int:
 
 
 def _disagreement(weight: TupleSparse, x: Tensor, run: Run) -> float:
-    """Of one layer, from the dense product of the same numbers in float32, as its definition has it."""
+    """The error of one layer, against the dense reference product in float32."""
     exact = expand(weight).to(run.stored)
     reference = product.linear(x.to(run.stored), exact, algebra=weight.algebra, lowering="reference")
     return difference(ann.SparseLinear(weight, None)(x), reference, run)

@@ -1,4 +1,4 @@
-"""How times are taken: in turn, warmed up, on a GPU from CUDA graphs; and what the device can do at most."""
+"""Takes times: in turn, after warming up, on a GPU from CUDA graphs; and measures the limits of a device."""
 
 from __future__ import annotations
 
@@ -13,20 +13,28 @@ from torch import Tensor
 
 Step = Callable[[], object]
 
-#: A GPU's steps are repeated until they take this many seconds: its events are not finer than microseconds.
-LEAST = 1e-3
+#: On a GPU a step is repeated until it takes this many seconds, because events are no finer than microseconds.
+MIN_SECONDS = 1e-3
 _WARM_UPS = 3
 
 
 @dataclass(frozen=True)
 class Run:
-    """What all measurements of a run share."""
+    """What all measurements of a run share.
+
+    >>> Run(dtype=torch.bfloat16).stored
+    torch.float32
+
+    Args:
+        device: ``"cpu"`` or ``"cuda"``.
+        dtype: The precision; half precision means autocast in training.
+        rounds: How often each step is timed.
+        capture: Whether steps are recorded as CUDA graphs. Otherwise launches dominate the times of small sizes.
+    """
 
     device: str = "cpu"
     dtype: torch.dtype = torch.float32
-    #: How often each step is timed.
     rounds: int = 11
-    #: Whether steps are recorded as CUDA graphs: at small sizes launches are what one measures otherwise.
     capture: bool = True
 
     @property
@@ -39,33 +47,39 @@ class Run:
 
     @property
     def stored(self) -> torch.dtype:
-        """Of parameters in training: half precision means autocast."""
+        """The precision of the parameters in training: half precision means autocast."""
         return torch.float32 if self.half else self.dtype
 
     def autocast(self) -> torch.autocast:
-        """Where a training step computes. Entered in each step: weights are cast once a step, as in training."""
+        """The context of a training step. Enter it anew in each step, so that weights are cast once per step."""
         return torch.autocast(self.device, dtype=self.dtype if self.half else None, enabled=self.half)
 
     def laid_out(self, x: Tensor) -> Tensor:
-        """On the device, an image of a GPU with its channels innermost: what its convolutions want."""
+        """An input on the device; images on a GPU have channels last, as its convolutions prefer."""
         images = self.on_gpu and x.dim() == 4
         return x.to(self.device, memory_format=torch.channels_last if images else torch.preserve_format)
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What a device does at most, as measured on it."""
+    """The most that a device reaches, as measured on it."""
 
-    #: Bytes a second that a large copy reads and writes.
+    #: Bytes per second that a large copy reads and writes.
     bandwidth: float
-    #: Multiply-adds a second of a large square matrix product.
+    #: Multiply-adds per second of a large square matrix product.
     multiply_adds: float
 
 
 def race(run: Run, steps: Sequence[Step]) -> tuple[list[list[float]], bool]:
-    """The seconds each step takes, round by round, all steps in turn in each round; and whether they were captured.
+    """Time steps in turn.
 
-    What cannot be captured, is not, and none of the others then.
+    Args:
+        run: The device, the number of rounds, and whether to capture CUDA graphs.
+        steps: Functions without arguments.
+
+    Returns:
+        The seconds of each step, round by round, and whether the steps were captured. If one cannot be captured, none
+        is.
     """
     captured = run.on_gpu and run.capture
     with torch.backends.cudnn.flags(enabled=True, benchmark=run.on_gpu, allow_tf32=True):  # as training sets them
@@ -88,7 +102,7 @@ def race(run: Run, steps: Sequence[Step]) -> tuple[list[list[float]], bool]:
 
 @cache
 def limits(device: str, dtype: torch.dtype) -> Limits:
-    """Measured once a process: a copy that fits no cache, a product that keeps every core busy."""
+    """The limits of a device, measured once per process by a large copy and a large matrix product."""
     on_gpu = device == "cuda"
     source = torch.empty(2**30 if on_gpu else 2**26, dtype=torch.uint8, device=device)
     target = torch.empty_like(source)
@@ -102,7 +116,7 @@ def limits(device: str, dtype: torch.dtype) -> Limits:
 
 
 def _recorded(step: Step) -> Step:
-    """The step as a CUDA graph. Tensors it reads must stay where they are."""
+    """A step as a CUDA graph. The tensors it reads must stay where they are."""
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
@@ -116,7 +130,7 @@ def _recorded(step: Step) -> Step:
 
 
 def _repeats(step: Step) -> int:
-    return max(1, math.ceil(LEAST / _timed_by_events(step, 1)))
+    return max(1, math.ceil(MIN_SECONDS / _timed_by_events(step, 1)))
 
 
 def _timed_by_events(step: Step, repeats: int) -> float:

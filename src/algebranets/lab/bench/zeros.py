@@ -1,4 +1,4 @@
-"""Products with and without their structural zeros: what the threshold in `product.blocks` rests on."""
+"""Benchmark of products with and without their structural zeros."""
 
 from __future__ import annotations
 
@@ -21,7 +21,15 @@ from algebranets.product.blocks.matrix import matrix, multiply
 
 
 def measure(run: Run, widths: Iterable[int] = (256, 512, 1024), batch: int = 512) -> Iterator[Row]:
-    """The dense product's time over that of the one that skips structural zeros, whatever the threshold says."""
+    """The time of the dense product over that of the product that skips structural zeros.
+
+    The size from which layers skip zeros rests on these times; the benchmark ignores that size.
+
+    Args:
+        run: The device, the precision and how times are taken.
+        widths: Features of linear layers, in real numbers.
+        batch: Rows of linear layers; there are 1/64 as many images.
+    """
     widths = list(widths)
     for algebra in (algebras.DUAL, algebras.CROSS, algebras.tensor(algebras.DUAL, algebras.H)):
         for case in chain(layers.linear(algebra, widths, batch), layers.conv2d(algebra, (), batch)):
@@ -29,7 +37,7 @@ def measure(run: Run, widths: Iterable[int] = (256, 512, 1024), batch: int = 512
 
 
 class _Spans(nn.Module):
-    """A layer over an algebra of one block, dense or without its structural zeros."""
+    """A layer over an algebra of one block, with or without its structural zeros."""
 
     def __init__(self, layer: nn.Module, skip: bool) -> None:
         super().__init__()
@@ -46,7 +54,7 @@ class _Spans(nn.Module):
 
 
 def _without_zeros(case: Case) -> Case:
-    """The same layer, dense in the place of the real one and skipping in the place of ours."""
+    """The same case, with the dense layer as the real one and the skipping layer as ours."""
 
     def ours(lowering: Lowering) -> nn.Module:
         return case.ours(lowering) if lowering == "reference" else _Spans(case.ours(lowering), skip=True)

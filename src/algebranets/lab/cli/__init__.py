@@ -15,7 +15,7 @@ app = typer.Typer(
     cls=Commands,
     no_args_is_help=True,
     add_completion=False,
-    epilog=f"An error is one line, with exit code 2. Set {SHOW_TRACEBACK}=1 in the environment to see its traceback.",
+    epilog=f"Errors are one line, with exit code 2. Set {SHOW_TRACEBACK}=1 in the environment to see tracebacks.",
 )
 app.command("algebras")(algebras.list_algebras)
 app.command("algebra")(algebras.show_algebra)
@@ -44,4 +44,4 @@ def main(
         bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """Neural networks over algebras."""
+    """Neural networks over algebras: train, compare and time them."""

@@ -1,4 +1,4 @@
-"""The commands that print algebras."""
+"""The commands ``algebras`` and ``algebra``."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _PAPER_NAMES = {
 
 
 def list_algebras() -> None:
-    """Print the paper's Table 1, derived from the multiplication tables, and how each product is lowered."""
+    """List the algebras with the figures of the paper's Table 1, computed from their multiplication tables."""
     table = new_table("Algebras: Table 1 of the paper, and the blocks of left multiplication")
     table.add_column("algebra")
     table.add_column("")
@@ -46,15 +46,15 @@ def list_algebras() -> None:
             _blocks(algebra),
         )
     show(table)
-    console.print("One of them, or your own: [bold]algebranets algebra NAME-or-FILE[/]", markup=True)
+    console.print("[bold]algebranets algebra NAME[/] prints one of them, or your own from a file.", markup=True)
 
 
 def show_algebra(
     name: Annotated[
-        str, typer.Argument(help="A name, a constructor as in 'clifford(3,0)', or a .toml/.json/.txt file.")
+        str, typer.Argument(help="A name, a constructor such as 'clifford(3,0)', or a .toml, .json or .txt file.")
     ],
 ) -> None:
-    """Print an algebra's multiplication table, its properties and how its products are lowered."""
+    """Print an algebra's multiplication table, its properties, and how its products are computed."""
     algebra = algebras.get(name)
     if algebra.dim <= 16:
         console.print(algebra.table(), soft_wrap=True)
@@ -70,7 +70,7 @@ def show_algebra(
 
 
 def _blocks(algebra: Algebra) -> str:
-    """Such as ``2 copies of 2 x 2``; equal sizes of different blocks are counted."""
+    """The sizes of the blocks, such as ``2 copies of 2 x 2``; different blocks of the same size are counted."""
     kinds = Counter(
         (f"{block.num_copies} copies of " if block.num_copies > 1 else "") + f"{block.size} x {block.size}"
         for block in algebra.blocks
@@ -85,8 +85,8 @@ def _facts(algebra: Algebra) -> list[tuple[str, str]]:
     unit = "none" if algebra.unit is None else "(" + ", ".join(map(str, algebra.unit)) + ")"
     waste = sum(block.waste * block.size**2 * block.num_copies for block in algebra.blocks)
     real = sum(block.size**2 * block.num_copies for block in algebra.blocks)
-    skipped = f", {round(waste)} of them structural zeros that large layers skip" if waste else ""
-    expanded = "the stored weight itself" if algebra.folded else "laid out from the weight in each forward"
+    skipped = f", {round(waste)} of them by structural zeros, which large layers skip" if waste else ""
+    expanded = "stored as blocks" if algebra.folded else "blocks are made from the weight in each forward"
     return [
         ("weight size", str(algebra.dim)),
         ("weight reuse", str(algebra.weight_reuse or "differs between components")),
@@ -96,6 +96,6 @@ def _facts(algebra: Algebra) -> list[tuple[str, str]]:
         ("commutative", yes(algebra.commutative)),
         ("conjugation", yes(algebra.conjugation is not None)),
         ("stored order", " ".join(algebra.components[k] for k in algebra.order)),
-        ("lowering blocks (auto)", f"{_blocks(algebra)}; {real} multiplies a product{skipped}; {expanded}"),
-        ("lowering reference", "the sum over the table, for checking"),
+        ("lowering blocks (auto)", f"{_blocks(algebra)}; {real} multiplies per product{skipped}; {expanded}"),
+        ("lowering reference", "the sum over the table, for tests"),
     ]

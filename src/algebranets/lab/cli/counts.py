@@ -1,4 +1,4 @@
-"""The commands that count: what a model costs, and the paper's tables."""
+"""The commands ``profile`` and ``paper``."""
 
 from __future__ import annotations
 
@@ -18,20 +18,25 @@ if TYPE_CHECKING:
 
 
 def profile(
-    model: Annotated[str, typer.Argument(help="A model's name, such as resnet50; an unknown one lists them all.")],
-    algebra: Annotated[str, typer.Option(help="A name, a constructor or a table file.")] = "R",
+    model: Annotated[str, typer.Argument(help="Name of a model, such as resnet50; an unknown name lists all models.")],
+    algebra: Annotated[
+        str, typer.Option(help="Name of an algebra, a constructor such as 'clifford(2,0)', or a file.")
+    ] = "R",
     width: Annotated[float | None, typer.Option(help="Width multiplier of an image network.")] = None,
     options: Annotated[
-        list[str] | None, typer.Option("--set", help="Further options, as in num_layers=42; give it several times.")
+        list[str] | None, typer.Option("--set", help="An option of the model, such as num_layers=42; can be repeated.")
     ] = None,
-    image_size: Annotated[int | None, typer.Option(min=1, max=2**16, help="Of an image network's input.")] = None,
-    depth: Annotated[int, typer.Option(min=1, help="How finely to split: parts of a layer's name.")] = 1,
-    as_json: Annotated[bool, typer.Option("--json", help="Print every layer as JSON instead.")] = False,
+    image_size: Annotated[
+        int | None, typer.Option(min=1, max=2**16, help="Height and width of the image, in pixels.")
+    ] = None,
+    depth: Annotated[int, typer.Option(min=1, help="How many parts of a layer's name make a stage.")] = 1,
+    as_json: Annotated[bool, typer.Option("--json", help="Print every layer, as JSON.")] = False,
 ) -> None:
-    """Count a model's parameters, multiply-adds, bytes and activations for one input: one image, or one token."""
+    """Count a model's parameters, multiply-adds, weights read and activations for one image or token."""
     import torch
 
     from algebranets import accounting, models
+    from algebranets.lab.report.paper import count_operations
 
     arguments = {
         "algebra": algebras.get(algebra),
@@ -41,9 +46,10 @@ def profile(
     with torch.device("meta"):  # counting needs no weights
         built: Any = models.create(model, **arguments)
         inputs = built.example_inputs(**_image_size(model, built, image_size))
-        total = accounting.account(built, *inputs)
+    total, printed = accounting.account(built, *inputs), count_operations(built, *inputs)
     if as_json:
-        console.print_json(json.dumps({"model": model, "options": arguments, **total.to_dict()}, default=str))
+        counted = {"model": model, "options": arguments, **total.to_dict(), "paper": printed}
+        console.print_json(json.dumps(counted, default=str))
         return
     settings = ", ".join(f"{key} {value}" for key, value in arguments.items())
     table = new_table(f"{model}, {settings}: one {'image' if inputs[0].dim() == 4 else 'token'}")
@@ -56,16 +62,16 @@ def profile(
     table.add_row("total", *_figures(total), style="bold")
     show(table)
     if total.statistics:
-        console.print(f"Besides, {short(total.statistics)} moving statistics.")
-    if total.paper is not None and round(total.paper) != total.multiplies:
-        console.print(f"Operations as the paper counts them: {short(total.paper)}.")
+        console.print(f"Not included: {short(total.statistics)} moving statistics.")
+    if printed is not None and round(printed) != total.multiplies:
+        console.print(f"Operations as the paper counts them: {short(printed)}.")
 
 
 def _image_size(name: str, model: Any, size: int | None) -> dict[str, int]:
     if size is None:
         return {}
     if "image_size" not in signature(model.example_inputs).parameters:
-        raise ValueError(f"--image-size: {name} takes no image.")
+        raise ValueError(f"--image-size must be left out: {name} takes no image.")
     return {"image_size": size}
 
 
@@ -75,9 +81,9 @@ def _figures(row: accounting.Row) -> list[str]:
 
 
 def print_paper(
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Print every table of the paper: its figures, ours computed from the models, and the difference."""
+    """Print every table of the paper: its figures, ours computed from the models, and their difference."""
     from algebranets.lab.report import paper
 
     if as_json:

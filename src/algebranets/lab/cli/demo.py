@@ -1,4 +1,4 @@
-"""The command a newcomer runs first."""
+"""The command ``demo``."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ ALGEBRAS = ("R", "C", "H", "M2R")
 
 
 def demo(
-    out: Annotated[Path, typer.Option(help="The folder of its runs and its report.")] = Path("runs/demo"),
+    out: Annotated[Path, typer.Option(help="The folder of the runs and the report.")] = Path("runs/demo"),
     options: training.Settings = None,
 ) -> None:
-    """Train a small real network and its C, H and M2(R) AlgebraNets on embedded data, and compare them.
+    """Train a small network over R, C, H and M2(R) on handwritten digits, and compare the four.
 
-    About two minutes on two CPU cores: scikit-learn's handwritten digits, networks of the same width.
+    It takes about two minutes on two CPU cores. The data come with scikit-learn.
     """
     from algebranets.lab import recipes
     from algebranets.lab.cli.progress import Bar, new_progress
@@ -28,7 +28,7 @@ def demo(
 
     settings = read_settings(options or [])
     experiments = [recipes.create("digits", name, settings=settings) for name in ALGEBRAS]
-    console.print("The same small ResNet over four algebras, on 1,437 handwritten digits; tested on 360 others.")
+    console.print("The same small ResNet over four algebras, trained on 1,437 handwritten digits and tested on 360.")
     training.show_warnings()
     results = []
     try:
@@ -41,7 +41,7 @@ def demo(
                 bar.finish(result)
                 results.append(result)
     except Stopped:
-        console.print("stopped; the same command goes on with it.")
+        console.print("stopped; the same command continues it.")
         raise typer.Exit(130) from None
     table = new_table("The same width over four algebras")
     for heading in ("algebra", "parameters", "multiply-adds", "accuracy", "seconds"):

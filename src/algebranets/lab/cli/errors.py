@@ -1,4 +1,4 @@
-"""How a command ends when something is wrong: one line on standard error, and exit code 2."""
+"""Errors of commands: one line on standard error, and exit code 2."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from typer.core import TyperGroup
 
 from algebranets.lab.cli.terminal import error_console, say
 
-#: The environment variable that asks for the traceback of an error as well.
+#: The environment variable that turns on tracebacks.
 SHOW_TRACEBACK = "ALGEBRANETS_TRACEBACK"
 
 
 class Commands(TyperGroup):
-    """The commands, and the one place where their errors are caught; typer prints errors of usage itself."""
+    """The commands, and the only place where their errors are caught. Typer itself prints errors of usage."""
 
     def main(self, *args: Any, **options: Any) -> Any:
-        if isinstance(sys.stdout, io.TextIOWrapper):  # "±" where only ASCII can be printed must not end a command
+        if isinstance(sys.stdout, io.TextIOWrapper):  # a "±" must not stop a command where only ASCII can be printed
             sys.stdout.reconfigure(errors="backslashreplace")
         try:
             return super().main(*args, **options)
@@ -32,15 +32,15 @@ class Commands(TyperGroup):
 
 
 def describe(error: Exception) -> str:
-    """What the line says of an error; one that algebranets did not mean to raise is named as a possible bug."""
+    """The line that is printed for an error. One that algebranets did not raise itself is called a possible bug."""
     said, kind = str(error), type(error).__name__
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename}: {error.strerror}."
-    # Errors derived from ValueError are those of other libraries, which do not say what to do.
+    # Subclasses of ValueError come from other libraries, and do not say what to do.
     if said and (isinstance(error, OSError) or type(error) is ValueError):
         return said
-    from algebranets.lab.train.environment import is_out_of_memory  # imports torch
+    from algebranets.lab.train.memory import is_out_of_memory  # imports torch
 
     if is_out_of_memory(error):
-        return f"out of memory ({kind}: {said}). Ask for less: smaller sizes, or a smaller batch."
+        return f"out of memory ({kind}: {said}). Use smaller sizes, or a smaller batch."
     return f"unexpected {kind}: {said} (This may be a bug in algebranets. {SHOW_TRACEBACK}=1 shows the traceback.)"

@@ -9,13 +9,13 @@ import lightning.pytorch as pl
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from algebranets.lab.cli.terminal import console
-from algebranets.lab.train.callbacks import Speedometer
+from algebranets.lab.train.journal import Speedometer
 from algebranets.lab.train.results import METRICS, Result
 from algebranets.lab.train.tasks import Task
 
 
 def new_progress() -> Progress:
-    """Bars in the house style: what, how far, how much longer, and what was measured last."""
+    """A display of bars: name, steps done, time left, and the last measurement."""
     return Progress(
         TextColumn("{task.description:<5}", markup=False),
         BarColumn(bar_width=24),
@@ -27,7 +27,12 @@ def new_progress() -> Progress:
 
 
 class Bar(Speedometer):
-    """One run's bar."""
+    """The progress bar of one run.
+
+    Args:
+        progress: The display that the bar belongs to.
+        name: The name before the bar.
+    """
 
     def __init__(self, progress: Progress, name: str) -> None:
         self.progress = progress
@@ -45,7 +50,7 @@ class Bar(Speedometer):
         assert isinstance(task, Task)
         self.progress.update(self.bar, completed=trainer.global_step)
         self.count(trainer, task, batch)
-        if time.monotonic() - self.shown > 1:  # reading the loss waits for the device
+        if time.monotonic() - self.shown > 1:  # not after each step: reading the loss waits for the device
             name, value = list(task.training_metrics(float(outputs["loss"])).items())[-1]
             speed = f"{self.speed():,.0f} {task.examples}/s"
             self.progress.update(self.bar, status=f"{name.removeprefix('train_')} {value:.3f}{self.measured}, {speed}")
@@ -59,6 +64,6 @@ class Bar(Speedometer):
         self.measured = f", {valid}{name} {value:.4g}"
 
     def finish(self, result: Result) -> None:
-        """The run is done: show what came out."""
+        """Show the result of the finished run."""
         status = f"{result.metric} {result.value:.4g}"
         self.progress.update(self.bar, total=result.steps, completed=result.steps, status=status)

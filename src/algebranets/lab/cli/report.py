@@ -1,4 +1,4 @@
-"""The command that makes tables, figures and a page from finished runs."""
+"""The command ``report``."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from rich.text import Text
 from algebranets.lab.cli.terminal import console, new_table, say, show
 
 if TYPE_CHECKING:
-    from algebranets.lab.report.tables import Sheet
+    from algebranets.lab.report.parts import Sheet
 
 _STYLES = {"": "", "better": "bold green", "worse": "bold red"}
-#: Where a heading breaks, so that a terminal of 80 columns holds the numbers.
+#: Line breaks in headings, so that tables fit into 80 columns.
 _BREAKS = {
     "parameters": "para-\nmeters",
     "multiply-adds": "multi-\nply-adds",
@@ -32,23 +32,25 @@ _BREAKS = {
 
 
 def report(
-    runs: Annotated[list[Path], typer.Argument(help="Run folders, folders of them, or .jsonl files of results.")],
+    runs: Annotated[
+        list[Path], typer.Argument(help="Run folders, folders of run folders, or .jsonl files of results.")
+    ],
     out: Annotated[Path, typer.Option(help="The folder to write to.")] = Path("report"),
 ) -> None:
-    """Set finished runs beside the paper: tables here, and a page with figures and learning curves in a folder."""
-    from algebranets.lab.report import groups, page, summary, tables
+    """Compare finished runs with the paper: print tables, and write a page with figures and learning curves."""
+    from algebranets.lab.report import page, summary, tables
+    from algebranets.lab.report.study import studies
     from algebranets.lab.train import results
 
     found = results.read(runs)
-    studies = groups.studies(found)
     path = page.write(found, out)
-    for study in studies:
+    for study in studies(found):
         for sheet in tables.sheets(study):
             _print(f"{study.recipe}: {sheet.title[0].lower()}{sheet.title[1:]}", sheet)
         console.print(summary.headline(study))
         console.print()
     for folder in results.unfinished(runs):
-        say(f"Left out, as it is not finished: {folder}")
+        say(f"Left out, because it is not finished: {folder}")
     say(f"The page: {path}")
 
 
@@ -68,5 +70,5 @@ def _print(title: str, sheet: Sheet) -> None:
 
 
 def _broken(text: str) -> str:
-    """A mean, its spread and the number of seeds take two lines."""
+    """A mean with its deviation on one line, and the number of seeds on the next."""
     return text.replace(" (", "\n(") if "±" in text and "seed" in text else text

@@ -1,4 +1,4 @@
-"""The command that makes sparse weights of a pruned run's."""
+"""The command ``sparse``."""
 
 from __future__ import annotations
 
@@ -14,27 +14,28 @@ def sparse(
     run: Annotated[Path, typer.Argument(help="The folder of a finished run, or its weights.safetensors.")],
     out: Annotated[Path, typer.Option(help="The .safetensors file to write.")],
     at_least: Annotated[
-        float | None, typer.Option(min=0.01, max=1, help="The share of a layer's tuples that must be zero.")
+        float | None,
+        typer.Option(min=0.01, max=1, help="The share of zero tuples from which a layer is made sparse."),
     ] = None,
 ) -> None:
-    """Write a pruned run's weights without the tuples that are zero; `generate` takes them as it takes others."""
+    """Write the weights of a pruned run without the tuples that are zero. `generate` reads such files too."""
     from algebranets.models.weights import describe, load, publish
-    from algebranets.nn.sparse import AT_LEAST, SparseLinear, sparse
+    from algebranets.nn.sparse import MIN_SPARSITY, SparseLinear, sparse
 
     model = load(run)
     file, described = describe(run)
-    least = AT_LEAST if at_least is None else at_least
+    least = MIN_SPARSITY if at_least is None else at_least
     made = sparse(model, least)
     layers = [module for module in made.modules() if isinstance(module, SparseLinear)]
     if not layers:
         raise ValueError(
-            f"{run} has no linear layer or 1 x 1 convolution of whose tuples {100 * least:g} % are zero: train it "
-            "with --set pruning.sparsity=0.9, or ask for less with --at-least."
+            f"{run} has no linear layer or 1 x 1 convolution with at least {100 * least:g} % of its tuples zero. Train "
+            "with --set pruning.sparsity=0.9, or lower --at-least."
         )
     publish(made, described["model"], model.algebra, described["options"], out)  # type: ignore[arg-type]
     full = sum(layer.in_features * layer.out_features // layer.algebra.dim for layer in layers)
     gone = 1 - sum(layer.values.numel() for layer in layers) / full
     say(
-        f"{len(layers)} layers are sparse, {100 * gone:.0f} % of their tuples being zero: "
-        f"{short(out.stat().st_size)}B in {out}, in place of {short(file.stat().st_size)}B."
+        f"{len(layers)} layers are sparse; {100 * gone:.0f} % of their tuples are zero. "
+        f"{short(out.stat().st_size)}B in {out}, instead of {short(file.stat().st_size)}B."
     )

@@ -1,4 +1,4 @@
-"""The command that trains many runs of one recipe."""
+"""The command ``sweep``."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
 
 
 def sweep(
-    recipe: Annotated[str, typer.Argument(help="As listed by `algebranets recipes`.")],
-    algebras: Annotated[str, typer.Option(help="With commas between.")] = "R,C,H,M2R",
-    widths: Annotated[str, typer.Option(help="Width multipliers, with commas between.")] = "1",
-    seeds: Annotated[int, typer.Option(min=1, max=1000, help="How many: 0, 1, ...")] = 1,
+    recipe: Annotated[str, typer.Argument(help="A name that `algebranets recipes` lists.")],
+    algebras: Annotated[str, typer.Option(help="Algebras, separated by commas.")] = "R,C,H,M2R",
+    widths: Annotated[str, typer.Option(help="Width multipliers, separated by commas.")] = "1",
+    seeds: Annotated[int, typer.Option(min=1, max=1000, help="Number of seeds: 0, 1, ...")] = 1,
     options: training.Settings = None,
     each: Annotated[
         list[str] | None,
-        typer.Option(help="Every one of several values, as in pruning.sparsity=0.5,0.9; give it several times."),
+        typer.Option(help="Try each of several values of a setting, as in pruning.sparsity=0.5,0.9; can be repeated."),
     ] = None,
     budget: training.Budget = "",
-    out: Annotated[Path, typer.Option(help="The folder of the runs' folders.")] = Path("runs"),
-    jobs: Annotated[int, typer.Option(min=1, help="How many runs side by side.")] = 1,
+    out: Annotated[Path, typer.Option(help="The folder that the runs' folders are made in.")] = Path("runs"),
+    jobs: Annotated[int, typer.Option(min=1, help="Number of runs at the same time.")] = 1,
     accelerator: training.Accelerator = "auto",
     precision: training.Precision = "auto",
     compile: training.Compile = False,
@@ -39,57 +39,59 @@ def sweep(
     data: training.Data = "",
     checkpoint_minutes: training.Minutes = 5.0,
 ) -> None:
-    """Train every algebra, width, value of --each and seed; what is done is skipped, what was stopped goes on."""
+    """Train every combination of algebra, width, value of --each and seed.
+
+    Finished runs are skipped, and stopped ones are continued.
+    """
     from algebranets.lab.recipes import sweep as sweeping
 
     settings, data = training.read_data(read_settings(options or []), data)
     settings |= training.read_budget(budget)
-    flags = ["--compile"] if compile else []
-    for name, value, usual in (
-        ("--accelerator", accelerator, "auto"),
-        ("--precision", precision, "auto"),
-        ("--threads", str(threads), "0"),
-        ("--data", data, ""),
-        ("--checkpoint-minutes", f"{checkpoint_minutes:g}", "5"),
-    ):
-        flags += [name, value] if value != usual else []
-    todo = sweeping.jobs(
-        recipe,
-        split_names(algebras),
-        [_number(width) for width in widths.split(",")],
-        range(seeds),
-        settings,
-        out,
-        flags,
-        _several(each or []),
+    flags = _changed_flags(
+        {
+            "--accelerator": (accelerator, "auto"),
+            "--precision": (precision, "auto"),
+            "--threads": (str(threads), "0"),
+            "--data": (data, ""),
+            "--checkpoint-minutes": (f"{checkpoint_minutes:g}", "5"),
+        }
     )
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: runs stop behind checkpoints
+    flags += ["--compile"] if compile else []
+    numbers = [_number(width) for width in widths.split(",")]
+    several = _several(each or [])
+    todo = sweeping.jobs(recipe, split_names(algebras), numbers, range(seeds), settings, out, flags, several)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: runs write a checkpoint and stop
     try:
         with Live(_table(recipe, todo), console=console, refresh_per_second=2) as live:
             for _ in sweeping.run_all(todo, jobs):
                 live.update(_table(recipe, todo))
             live.update(_table(recipe, todo))
     except KeyboardInterrupt:
-        console.print("stopped; the same command goes on with it.")
+        console.print("stopped; the same command continues it.")
         raise typer.Exit(130) from None
     if not console.is_terminal:
-        console.line()  # `Live` ends its last table without
+        console.line()  # `Live` does not end its last table with a newline
     for job in todo:
         if job.failed:
             say(f"{job.experiment.name}: {job.last_words}", "failed", "red")
-            say(f"All it printed is in {job.output}.")
+            say(f"Its full output is in {job.output}.")
     if any(job.result is not None for job in todo):
-        say(f"Make tables and figures of it by `algebranets report {shlex.quote(str(out / recipe))}`.")
+        say(f"Make tables and figures with `algebranets report {shlex.quote(str(out / recipe))}`.")
     raise typer.Exit(2 if any(job.failed for job in todo) else 0)
 
 
+def _changed_flags(options: dict[str, tuple[str, str]]) -> list[str]:
+    """The command-line flags of options, each given as (value, default), that are not the default."""
+    return [word for name, (value, default) in options.items() if value != default for word in (name, value)]
+
+
 def _several(options: list[str]) -> dict[str, list[Any]]:
-    """Settings and their values: what `read_settings` makes of each of them."""
+    """Settings and the values to try for each, from ``--each``."""
     found = {}
     for option in options:
         name, is_there, values = option.partition("=")
         if not is_there:
-            raise ValueError(f"--each takes a setting and its values, as in pruning.sparsity=0.5,0.9; got {option!r}.")
+            raise ValueError(f"--each must be a setting and values, as in pruning.sparsity=0.5,0.9; got {option!r}.")
         found[name] = [read_settings([f"{name}={value}"])[name] for value in split_names(values)]
     return found
 
@@ -98,7 +100,7 @@ def _number(text: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise ValueError(f"--widths takes numbers with commas between; got {text!r}.") from None
+        raise ValueError(f"--widths must be numbers, separated by commas; got {text!r}.") from None
 
 
 def _table(recipe: str, todo: Iterable[Job]) -> Table:

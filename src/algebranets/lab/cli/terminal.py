@@ -1,4 +1,4 @@
-"""What every command shares: the terminal, its tables, numbers on them, and what is read from arguments."""
+"""What commands share: printing on the terminal, tables, and reading of arguments."""
 
 from __future__ import annotations
 
@@ -11,26 +11,30 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-#: Names and paths are printed as they are: whoever wants markup asks for it.
+#: Without markup, so that names and paths are printed as they are.
 console = Console(markup=False, emoji=False, highlight=False)
 error_console = Console(stderr=True, markup=False, emoji=False, highlight=False)
 
 
 def new_table(title: str) -> Table:
-    """A table in the house style: as wide as what it holds, no frame."""
+    """A table in the house style, without a frame."""
     return Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", padding=(0, 1, 0, 0), pad_edge=False)
 
 
 def say(text: str, mark: str = "", style: str = "", on: Console = console) -> None:
-    """Print a sentence that may name a path: on one line, however long, so that the path can be copied.
+    """Print a sentence on one line, however long, so that a path in it can be copied.
 
-    A ``mark`` of some style is put before it, as in "error: ...".
+    Args:
+        text: The sentence.
+        mark: A word before it, as in "error: ...".
+        style: The style of the mark.
+        on: Where to print.
     """
     on.print(Text.assemble((mark, style), ": " if mark else "", printable(text)), soft_wrap=True)
 
 
 def printable(text: str) -> str:
-    """The text on one line, with escapes for what would not show, or would steer the terminal.
+    """The text on one line, with escapes for characters that are not printable.
 
     >>> print(printable(chr(27) + "[31m of" + chr(10) + "two lines"))
     \\x1b[31m of two lines
@@ -40,12 +44,16 @@ def printable(text: str) -> str:
 
 
 def read_settings(options: list[str]) -> dict[str, object]:
-    """``["num_layers=42"]`` as ``{"num_layers": 42}``; what is no Python literal is a string."""
+    """Settings from ``NAME=VALUE`` texts. A value that is not a Python literal is a string.
+
+    >>> read_settings(["num_layers=42", "norm=whitening"])
+    {'num_layers': 42, 'norm': 'whitening'}
+    """
     settings: dict[str, object] = {}
     for option in options:
         key, equals, text = option.partition("=")
         if not equals:
-            raise ValueError(f"--set takes NAME=VALUE, as in --set num_layers=42; got {option!r}.")
+            raise ValueError(f"--set must be NAME=VALUE, as in --set num_layers=42; got {option!r}.")
         settings[key] = _read_value(key, text)
     return settings
 
@@ -56,15 +64,15 @@ def _read_value(key: str, text: str) -> object:
         return words[text]
     try:
         value = ast.literal_eval(text)
-    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):  # all that it may raise
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):  # everything it may raise
         return text
-    if isinstance(value, int) and abs(value) >= 2**63:  # which neither torch nor a float may be able to hold
+    if isinstance(value, int) and abs(value) >= 2**63:  # too large for torch, and for some floats
         raise ValueError(f"--set {key}: a whole number must lie between -2^63 and 2^63; got {len(text)} characters.")
     return value
 
 
 def read_duration(text: str) -> float:
-    """Seconds, of hours, minutes and seconds.
+    """The seconds of a time in hours, minutes and seconds.
 
     >>> read_duration("25m"), read_duration("1h30m"), read_duration("90s"), read_duration("1.5h")
     (1500.0, 5400.0, 90.0, 5400.0)
@@ -74,12 +82,12 @@ def read_duration(text: str) -> float:
     parts = found.groups("0") if found else ("0", "0", "0")
     seconds = sum(float(part) * size for part, size in zip(parts, (3600, 60, 1), strict=True))
     if not seconds:
-        raise ValueError(f"a time must be as in 25m, 1h30m or 90s, and more than none; got {text!r}.")
+        raise ValueError(f"a time must be positive and written as in 25m, 1h30m or 90s; got {text!r}.")
     return seconds
 
 
 def split_names(text: str) -> list[str]:
-    """Names with commas between; those within parentheses are the name's own.
+    """Names separated by commas; commas within parentheses do not separate.
 
     >>> split_names("R, clifford(2,0),M2R")
     ['R', 'clifford(2,0)', 'M2R']
@@ -88,7 +96,7 @@ def split_names(text: str) -> list[str]:
 
 
 def show(table: Table) -> None:
-    """Print a table. Where it has columns that do not wrap and no room for them, it runs over: nothing is cut."""
+    """Print a table. If the terminal is too narrow for it, its lines run over the edge: nothing is cut."""
     wide = console.options.update_width(10_000)
     widths = []
     for column in table.columns:
@@ -102,7 +110,7 @@ def show(table: Table) -> None:
 
 
 def short(number: float) -> str:
-    """Such as ``12.34 M``; ready for what is counted, as in ``12.34 MB`` and ``12.34 M parameters``."""
+    """A number with four digits and a unit, such as ``12.34 M``; a word may follow, as in ``12.34 MB``."""
     for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
         if number >= size:
             return f"{number / size:#.4g} {unit}"

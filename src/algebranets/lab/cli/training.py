@@ -1,4 +1,4 @@
-"""The commands that train: recipes, train, eval."""
+"""The commands ``recipes``, ``train`` and ``eval``."""
 
 from __future__ import annotations
 
@@ -18,87 +18,86 @@ from algebranets.lab.cli.terminal import console, new_table, read_duration, read
 if TYPE_CHECKING:
     from algebranets.lab.train import Experiment, Hardware, Result
 
-Algebra = Annotated[str, typer.Option(help="A name, a constructor or a table file.")]
+Algebra = Annotated[str, typer.Option(help="Name of an algebra, a constructor such as 'clifford(2,0)', or a file.")]
 Width = Annotated[float, typer.Option(help="Width multiplier.")]
 Settings = Annotated[
-    list[str] | None, typer.Option("--set", help="Another setting, as in optimizer.lr=0.1; give it several times.")
+    list[str] | None, typer.Option("--set", help="Change a setting, as in optimizer.lr=0.1; can be repeated.")
 ]
 Budget = Annotated[
-    str, typer.Option(help="Train as many steps as fit into this time, as in 25m or 1h30m: a step is timed first.")
+    str,
+    typer.Option(help="Train for about this time, such as 25m or 1h30m. Some steps are timed first."),
 ]
-Accelerator = Annotated[str, typer.Option(help="cpu, cuda, or auto: a GPU if there is one.")]
-Devices = Annotated[int, typer.Option(help="How many on each node; torchrun knows better.")]
-Nodes = Annotated[int, typer.Option(help="How many machines, under SLURM; torchrun knows better.")]
-Strategy = Annotated[str, typer.Option(help="ddp or fsdp; auto is ddp where there are several devices.")]
-Precision = Annotated[str, typer.Option(help="32, bf16 or 16 (mixed); auto is bf16 on a GPU.")]
+Accelerator = Annotated[str, typer.Option(help="cpu, cuda, or auto, which takes a GPU if there is one.")]
+Devices = Annotated[int, typer.Option(help="Number of devices on each node. With torchrun, its own number is used.")]
+Nodes = Annotated[int, typer.Option(help="Number of nodes with SLURM. With torchrun, its own number is used.")]
+Strategy = Annotated[str, typer.Option(help="ddp, fsdp, or auto, which takes ddp for several devices.")]
+Precision = Annotated[str, typer.Option(help="32, bf16 or 16 (mixed precision), or auto: bf16 on a GPU, else 32.")]
 Compile = Annotated[
     bool,
     typer.Option(
-        "--compile", help="torch.compile the model; on a GPU its forward and backward also become CUDA graphs."
+        "--compile",
+        help="Compile the model with torch.compile; on a GPU, also capture CUDA graphs.",
     ),
 ]
 Threads = Annotated[
-    int, typer.Option(help="On the CPU, of each process; 0 is as before, or as many as there are cores.")
+    int, typer.Option(help="CPU threads of each process. 0 keeps the number a run began with, or takes one per core.")
 ]
 Data = Annotated[
-    str, typer.Option(help="Where data sets lie (otherwise ALGEBRANETS_DATA or ./data), or your own text.")
+    str,
+    typer.Option(help="The folder of data sets (by default ALGEBRANETS_DATA or ./data), or a text of your own."),
 ]
-Minutes = Annotated[float, typer.Option(help="Between checkpoints.")]
-LogSteps = Annotated[int, typer.Option(help="Between rows of metrics.")]
-Loggers = Annotated[list[str] | None, typer.Option("--logger", help="tensorboard or csv, besides metrics.jsonl.")]
+Minutes = Annotated[float, typer.Option(help="Minutes between checkpoints.")]
+LogSteps = Annotated[int, typer.Option(help="Steps between rows of metrics.")]
+Loggers = Annotated[
+    list[str] | None,
+    typer.Option("--logger", help="tensorboard or csv, in addition to metrics.jsonl; can be repeated."),
+]
 
 
 def list_recipes(
-    algebras: Annotated[str, typer.Option(help="Whose costs to print, with commas between.")] = "R,M2R",
+    algebras: Annotated[str, typer.Option(help="The algebras whose costs are printed, separated by commas.")] = "R,M2R",
 ) -> None:
-    """List the experiments that can be trained, with what their models cost."""
-    import torch
-
-    from algebranets import account
+    """List the recipes, with the parameters and multiply-adds of their models."""
     from algebranets.lab import data, recipes
-    from algebranets.lab.train import Images, plan
+    from algebranets.lab.train import Images
 
     names = split_names(algebras)
     table = new_table("Recipes: parameters, and multiply-adds of one image or token")
     table.add_column("")
     table.add_column("trained on", no_wrap=True)
     for name in names:
-        table.add_column(f"{name} para-\nmeters", justify="right", no_wrap=True)
-        table.add_column(f"{name} mult.-\nadds", justify="right", no_wrap=True)
-    sizes = set()
+        table.add_column(f"{name}\npara-\nmeters", justify="right", no_wrap=True)
+        table.add_column(f"{name}\nmult.-\nadds", justify="right", no_wrap=True)
+    sides = set()
     for recipe in recipes.RECIPES:
         cells: list[str] = []
         for name in names:
             experiment = recipes.create(recipe, name)
-            included = data.DATASETS[experiment.data.name].is_included
-            fit = plan.make(experiment, "") if included else None
-            with torch.device("meta"):
-                model: Any = fit.fitted.build() if fit else experiment.build()
-                inputs = fit.example_inputs(model) if fit else model.example_inputs()
-                cost = account(model, *inputs)
+            cost = recipes.cost(experiment)
             cells += [short(cost.parameters), short(cost.multiplies)]
+        shape = data.DATASETS[experiment.data.name].images
+        sides |= {shape.side} if shape else set()
         if isinstance(experiment.data, Images):
-            sizes.add(inputs[0].shape[-1])
             length = f"{experiment.epochs:g} epochs"
         else:
             length = f"{experiment.steps:,} steps" if experiment.steps else f"{experiment.budget / 60:g} min"
         table.add_row(recipe, f"{experiment.data.name}\n{length}", *cells)
     show(table)
-    *most, last = map(str, sorted(sizes, reverse=True))
-    console.print(f"Images are counted at sides of {', '.join(most)} and {last}; tokens with a full window.")
-    console.print("`algebranets train RECIPE --algebra M2R` trains one.")
+    *most, last = map(str, sorted(sides, reverse=True))
+    console.print(f"Image heights are {', '.join(most)} and {last} pixels; a token sees a full window.")
+    console.print("Train one with `algebranets train RECIPE --algebra M2R`.")
 
 
 def train(
     context: typer.Context,
-    recipe: Annotated[str, typer.Argument(help="As listed by `algebranets recipes`.")] = "",
+    recipe: Annotated[str, typer.Argument(help="A name that `algebranets recipes` lists.")] = "",
     algebra: Algebra = "R",
     width: Width = 1.0,
-    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Of weights, batches and dropout.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Seed of weights, batches and dropout.")] = 0,
     options: Settings = None,
     budget: Budget = "",
-    out: Annotated[Path | None, typer.Option(help="The run's folder (otherwise runs/RECIPE/NAME).")] = None,
-    resume: Annotated[Path | None, typer.Option(help="Go on with the run in this folder.")] = None,
+    out: Annotated[Path | None, typer.Option(help="The run's folder (by default runs/RECIPE/NAME).")] = None,
+    resume: Annotated[Path | None, typer.Option(help="Continue the run in this folder.")] = None,
     accelerator: Accelerator = "auto",
     devices: Devices = 1,
     nodes: Nodes = 1,
@@ -108,17 +107,17 @@ def train(
     threads: Threads = 0,
     data: Data = "",
     checkpoint_minutes: Minutes = 5.0,
-    checkpoint_steps: Annotated[int, typer.Option(help="A checkpoint every so many steps besides.")] = 0,
+    checkpoint_steps: Annotated[int, typer.Option(help="Steps between further checkpoints; 0 for none.")] = 0,
     log_steps: LogSteps = 50,
     loggers: Loggers = None,
 ) -> None:
-    """Train a recipe, or go on with a run that was stopped or killed."""
+    """Train a recipe, or continue a run that was stopped or killed."""
     from algebranets.lab import recipes
     from algebranets.lab.train import Hardware, RunFolder
 
     settings, data = read_data(read_settings(options or []), data)
     if (resume is None) == (not recipe):
-        raise ValueError("give a recipe to train, or --resume and the folder of a run, and not both.")
+        raise ValueError("give either a recipe to train, or --resume with the folder of a run.")
     on: dict[str, Any] = {
         "accelerator": accelerator,
         "devices": devices,
@@ -137,9 +136,7 @@ def train(
         own = [f"--{name}" for name in ("algebra", "width", "seed", "budget", "out") if _is_given(context, name)]
         own += ["--set"] if settings else []
         if own:
-            raise ValueError(
-                f"a run that goes on keeps its settings: leave {', '.join(own)} away, or begin another one."
-            )
+            raise ValueError(f"a resumed run keeps its settings: leave out {', '.join(own)}, or start a new run.")
         experiment = RunFolder(resume).experiment()
         run_with_bar(experiment, resume, _saved_hardware(context, resume, on))
         return
@@ -148,22 +145,25 @@ def train(
 
 
 def read_budget(budget: str) -> dict[str, object]:
-    """What ``--budget`` says, as a setting."""
+    """The setting that ``--budget`` stands for; none if it is empty."""
     return {"budget": read_duration(budget)} if budget else {}
 
 
 def read_data(settings: dict[str, object], data: str) -> tuple[dict[str, object], str]:
-    """What ``--data`` says: a file is a text to train on, a setting; a folder is where data sets lie."""
+    """Settings and the folder of data sets, from ``--set`` and ``--data``.
+
+    If ``--data`` is a file, it is a text to train on, which is a setting.
+    """
     path = Path(os.path.expanduser(data))
     if path.is_file():
         return {**settings, "data.name": str(path.resolve())}, ""
     if not path.is_dir():
-        raise ValueError(f"--data must be the folder of data sets, or a text to train on; {data} is neither.")
+        raise ValueError(f"--data must be a folder of data sets or a text to train on; got {data}.")
     return settings, data
 
 
 def _saved_hardware(context: typer.Context, run: Path, options: Mapping[str, object]) -> Hardware:
-    """What the run in this folder ran on, as far as ``options`` go, but for those that were given now."""
+    """The hardware options that a run was started with, replaced by those that are given now."""
     from algebranets.lab.train import Hardware, RunFolder
 
     given = {name: value for name, value in options.items() if _is_given(context, name)}
@@ -176,7 +176,7 @@ def _is_given(context: typer.Context, name: str) -> bool:
 
 
 def run_with_bar(experiment: Experiment, folder: Path, hardware: Hardware) -> None:
-    """Train with a progress bar, and say what came out and where."""
+    """Train with a progress bar, then print the result and its folder."""
     from lightning.pytorch.utilities import rank_zero_only
 
     from algebranets.lab.cli.progress import Bar, new_progress
@@ -192,14 +192,14 @@ def run_with_bar(experiment: Experiment, folder: Path, hardware: Hardware) -> No
             if result is not None:
                 bar.finish(result)
     except Stopped as stopped:
-        say(f"{stopped} Go on by `algebranets train --resume {shlex.quote(str(folder))}`.")
+        say(f"{stopped} Continue with `algebranets train --resume {shlex.quote(str(folder))}`.")
         raise typer.Exit(130) from None
     if result is not None:
         print_result(result, folder)
 
 
 def print_result(result: Result, folder: Path) -> None:
-    """One line of what came out, one of where it is."""
+    """Print the result in one line, and its folder in another."""
     console.print(
         f"{result.recipe} {result.label}: {result.metric} {result.value:.4g}, {short(result.parameters)} parameters, "
         f"{short(result.multiplies)} multiply-adds, {result.seconds:.0f} s"
@@ -212,22 +212,26 @@ def evaluate(
     run: Annotated[Path, typer.Argument(help="The folder of a finished run.")],
     accelerator: Accelerator = "auto",
     precision: Precision = "auto",
-    data: Annotated[str, typer.Option(help="Where data sets lie; or any file, to measure a language model on.")] = "",
-    split: Annotated[str, typer.Option(help="The part of the run's own text: train, valid or test.")] = "valid",
+    data: Annotated[str, typer.Option(help="The folder of data sets, or a file to measure a language model on.")] = "",
+    split: Annotated[str, typer.Option(help="The split of the run's own text: train, valid or test.")] = "valid",
     options: Annotated[
-        list[str] | None, typer.Option("--set", help="Measure otherwise than the run did, as in data.eval_window=4608.")
+        list[str] | None,
+        typer.Option("--set", help="Measure with another setting, as in data.eval_window=4608."),
     ] = None,
 ) -> None:
-    """Evaluate a finished run's weights anew, beside what it recorded; what is not given is as in training."""
+    """Evaluate the weights of a finished run, and print the recorded result next to it.
+
+    Options that are not given are those of the training.
+    """
     from algebranets.lab.train import RunFolder
     from algebranets.lab.train import evaluate as measure
 
     path, settings = Path(os.path.expanduser(data)), read_settings(options or [])
     text = path if path.is_file() else None
     if text is None and not path.is_dir():
-        raise ValueError(f"--data must be the folder of data sets, or a file to measure; {data} is neither.")
+        raise ValueError(f"--data must be a folder of data sets or a file to measure; got {data}.")
     if text is not None and _is_given(context, "split"):
-        raise ValueError("--split is a part of the run's own text, and --data all of a file: give one of them.")
+        raise ValueError("give either --split, for a part of the run's own text, or --data with a file, not both.")
     on = {"accelerator": accelerator, "precision": precision, "data": "" if text else data, "threads": 0}
     hardware = _saved_hardware(context, run, on)
     measured = measure(run, hardware, text=text, split=split, settings=settings)
@@ -246,14 +250,14 @@ def evaluate(
 
 
 def show_warnings() -> None:
-    """What training warns of goes to the terminal as well as to the run's log."""
+    """Print warnings on the terminal too, not only in the run's log."""
     log = logging.getLogger("algebranets")
     if not any(isinstance(handler, _Warnings) for handler in log.handlers):
         log.addHandler(_Warnings(logging.WARNING))
 
 
 class _Warnings(logging.Handler):
-    """A line on the terminal for each message."""
+    """Prints one line for each message."""
 
     def emit(self, record: logging.LogRecord) -> None:
         say(record.getMessage(), record.levelname.lower(), "yellow")

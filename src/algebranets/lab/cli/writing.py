@@ -1,4 +1,4 @@
-"""The command that lets a language model write."""
+"""The command ``generate``."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from algebranets import checks
 from algebranets.lab.cli.training import Accelerator
 
 if TYPE_CHECKING:
@@ -21,28 +22,29 @@ def generate(
     run: Annotated[Path, typer.Argument(help="The folder of a finished run, or its weights.safetensors.")],
     prompt: Annotated[
         str,
-        typer.Option(
-            help="What to go on behind; a newline says no more than that a line begins.", show_default="newline"
-        ),
+        typer.Option(help="Text to continue.", show_default="a newline"),
     ] = "\n",
-    length: Annotated[int, typer.Option(min=1, help="How many characters (bytes) to write.")] = 500,
+    length: Annotated[int, typer.Option(min=1, help="Number of characters (bytes) to generate.")] = 500,
     temperature: Annotated[
-        float, typer.Option(help="Less is more careful, more is wilder; 0 takes the likeliest.")
+        float, typer.Option(help="Low values take likely characters more often; 0 always takes the most likely.")
     ] = 1,
-    top_k: Annotated[int | None, typer.Option(min=1, help="Draw from so many of the likeliest.")] = None,
+    top_k: Annotated[int | None, typer.Option(min=1, help="Sample from this number of most likely characters.")] = None,
     top_p: Annotated[
-        float | None, typer.Option(help="Draw from the likeliest that together have this probability.")
+        float | None, typer.Option(help="Sample from the most likely characters that together have this probability.")
     ] = None,
     seed: Annotated[
-        int | None, typer.Option(min=0, max=2**32 - 1, help="The same one draws the same text on the same device.")
+        int | None, typer.Option(min=0, max=2**32 - 1, help="The same seed gives the same text on the same device.")
     ] = None,
     accelerator: Accelerator = "auto",
-    precision: Annotated[str, typer.Option(help="Of the weights: 32, bf16 or 16; auto is bf16 on a GPU.")] = "auto",
+    precision: Annotated[
+        str,
+        typer.Option(help="Of the weights: 32, bf16 or 16, or auto: bf16 on a GPU, else 32."),
+    ] = "auto",
 ) -> None:
-    """Let a finished run's language model go on behind a prompt; what it makes is printed as it is made."""
+    """Continue a text with the language model of a finished run. Characters are printed as they are generated."""
     if not prompt:
-        raise ValueError("--prompt must hold at least one character; leave it away to begin with a newline.")
-    if any("\ud800" <= c <= "\udfff" for c in prompt):  # what Python makes of an argument's bytes that are no UTF-8
+        raise ValueError("--prompt must have at least one character; leave it out to start with a newline.")
+    if any("\ud800" <= c <= "\udfff" for c in prompt):  # Python's surrogates for bytes that are not UTF-8
         raise ValueError(f"--prompt must be UTF-8; got {prompt!r}.")
     try:
         from algebranets import models
@@ -50,40 +52,37 @@ def generate(
         model = _language_model(run).to(*_place(accelerator, precision))
         begun = time.perf_counter()
         text = models.generate(model, prompt, length, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
-        first = next(text)  # which looks at what it was given
+        first = next(text)  # checks the arguments
         for piece in chain([prompt, first], text):
-            typer.echo(piece.encode(), nl=False)  # bytes are left alone
+            typer.echo(piece.encode(), nl=False)  # as bytes, which are not recoded
     except KeyboardInterrupt:
         typer.echo()
         raise typer.Exit(130) from None
     typer.echo()
     if sys.stderr.isatty():
         speed = length / (time.perf_counter() - begun)
-        typer.echo(f"{length:,} characters, {speed:,.0f} a second", err=True)
+        typer.echo(f"{length:,} characters, {speed:,.0f} per second", err=True)
 
 
 def _language_model(run: Path) -> nn.Module:
-    from algebranets.lab.train import load
+    from algebranets.models import load
     from algebranets.models.weights import describe
 
     model = load(run)
     if not hasattr(model, "vocab_size"):
         name = describe(run)[1]["model"]
-        raise ValueError(f"{run} holds a {name}, which classifies images; give a run of a language model.")
+        raise ValueError(f"{run} holds a {name}, which is not a language model.")
     return model
 
 
 def _place(accelerator: str, precision: str) -> tuple[torch.device, torch.dtype]:
-    """Where the model is put and how precise its weights are; `train.Hardware` would take seconds to import."""
+    """The device and the precision of the weights. (`train.Hardware` knows them too, but takes seconds to import.)"""
     import torch
 
-    if accelerator not in ("auto", "cpu", "cuda"):
-        raise ValueError(f"accelerator must be one of auto, cpu, cuda; got {accelerator!r}.")
+    checks.one_of("accelerator", accelerator, ("auto", "cpu", "cuda"))
     if accelerator == "cuda" and not torch.cuda.is_available():
-        raise ValueError("accelerator 'cuda' needs a CUDA device, and torch sees none here; take cpu or auto.")
+        raise ValueError("accelerator 'cuda' needs a CUDA device, and torch sees none here. Use cpu or auto.")
     on_gpu = accelerator != "cpu" and torch.cuda.is_available()
-    usual = torch.bfloat16 if on_gpu else torch.float32
-    dtypes = {"auto": usual, "32": torch.float32, "bf16": torch.bfloat16, "16": torch.float16}
-    if precision not in dtypes:
-        raise ValueError(f"precision must be one of {', '.join(dtypes)}; got {precision!r}.")
-    return torch.device("cuda" if on_gpu else "cpu"), dtypes[precision]
+    default = torch.bfloat16 if on_gpu else torch.float32
+    dtypes = {"auto": default, "32": torch.float32, "bf16": torch.bfloat16, "16": torch.float16}
+    return torch.device("cuda" if on_gpu else "cpu"), dtypes[checks.one_of("precision", precision, dtypes)]

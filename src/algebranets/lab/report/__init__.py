@@ -1,1 +1,1 @@
-"""What the paper published, beside what is computed here."""
+"""Reports on finished runs: tables, figures and a page, next to what the paper prints."""

@@ -1,4 +1,4 @@
-"""Learning curves: what was measured while training went on."""
+"""Learning curves: quality and training loss against steps, epochs, characters or minutes."""
 
 from __future__ import annotations
 
@@ -9,29 +9,40 @@ from statistics import fmean
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from algebranets.lab.report.groups import Group, Study
+from algebranets.lab.drawing.style import house_style, legend, line_style, panels, places
+from algebranets.lab.drawing.svg import render
+from algebranets.lab.report.group import Group
 from algebranets.lab.report.numbers import metric_name, tick
-from algebranets.lab.report.style import drawing, legend, line_style, panels
-from algebranets.lab.report.svg import render
+from algebranets.lab.report.study import Study
 from algebranets.lab.train.results import Result
 
-#: What a curve calls it.
+#: The name of the training loss in a curve's rows.
 LOSS = "train_loss"
-#: As few as these are no curve.
-_POINTS = 2
-#: Step: (place, value measured there).
+#: So few points are not drawn as a curve.
+_TOO_FEW = 2
+#: By step, (place on the horizontal axis, value).
 Curve = dict[float, tuple[float, float]]
 
 
 def learning(study: Study, groups: Sequence[Group], quantity: str, name: str, clocks: Sequence[str]) -> str | None:
-    """``quantity`` as training went on, a panel for each of `clocks`: a thin line a seed, a bold one their mean.
+    """Learning curves: a thin line for each seed, and a bold one for their mean.
 
-    None where there is no curve.
+    Args:
+        study: The study the networks belong to.
+        groups: The networks to draw.
+        quantity: What is drawn: the metric, or `LOSS`.
+        name: The figure's name within the page.
+        clocks: What it is drawn against, from `clocks`; one panel each.
+
+    Returns:
+        The figure as an ``<svg>`` element, or None if no run has a curve.
     """
-    drawn = [group for group in groups if any(len(_curve(run, clocks[0], quantity)) > _POINTS for run in group.results)]
+    drawn = [
+        group for group in groups if any(len(_curve(run, clocks[0], quantity)) > _TOO_FEW for run in group.results)
+    ]
     if not drawn:
         return None
-    with drawing():
+    with house_style():
         figure, axes = panels(len(clocks))
         for panel, clock in zip(axes, clocks, strict=True):
             _draw(panel, study, drawn, quantity, clock)
@@ -42,7 +53,7 @@ def learning(study: Study, groups: Sequence[Group], quantity: str, name: str, cl
 
 
 def clocks(runs: Iterable[Result]) -> list[str]:
-    """What runs are drawn against: characters and minutes of texts; else epochs, if all counted more than two."""
+    """What curves are drawn against: characters and minutes for texts, else epochs, or steps if epochs are few."""
     runs = list(runs)
     if all("length" in run.experiment.get("data", {}) for run in runs):
         return ["characters", "minutes"]
@@ -56,7 +67,7 @@ def _draw(panel: Axes, study: Study, groups: Sequence[Group], quantity: str, clo
     late: list[float] = []
     for group in groups:
         variant = variants[group.algebra] = variants.get(group.algebra, -1) + 1
-        style = line_style(study, group.algebra, variant)
+        style = line_style(places(study.algebras)[group.algebra], variant)
         curves = [curve for curve in (_curve(run, clock, quantity) for run in group.results) if curve]
         for curve in curves:
             late += [value for step, (_, value) in curve.items() if step >= 0.3 * max(curve)]
@@ -83,7 +94,7 @@ def _place(run: Result, row: dict[str, float], clock: str) -> float:
 
 
 def _mean(curves: list[Curve]) -> Curve:
-    """Where every seed was measured; the first one's curve, where they have no step in common."""
+    """The mean of the curves at the steps that all of them have; the first curve if there are none."""
     first, *others = curves
     common = [step for step in first if all(step in other for other in others)]
     if not common:
@@ -93,7 +104,7 @@ def _mean(curves: list[Curve]) -> Curve:
 
 
 def _frame(panel: Axes, late: list[float]) -> None:
-    """The frame holds all but the first, steep part, which would press the rest together."""
+    """Limit the vertical axis to the values after the first, steep part, so that differences can be seen."""
     low, high = min(late), max(late)
     margin = 0.06 * (high - low) or 1
     panel.set_ylim(low - margin, high + margin)

@@ -1,4 +1,4 @@
-"""Quality against what a network costs: the paper's Figures 1 and 2 in form."""
+"""Figures of quality against cost, as the paper's Figures 1 and 2."""
 
 from __future__ import annotations
 
@@ -10,20 +10,29 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from algebranets.lab.report.groups import Group, Study
+from algebranets.lab.drawing.style import INK, house_style, legend, line_style, mark_style, panels, places
+from algebranets.lab.drawing.svg import render
+from algebranets.lab.report.group import Group
 from algebranets.lab.report.numbers import amount, metric_name, quality, tick
-from algebranets.lab.report.published import SIZES
-from algebranets.lab.report.style import INK, drawing, legend, line_style, mark_style, panels
-from algebranets.lab.report.svg import render
+from algebranets.lab.report.paper.rows import SIZES
+from algebranets.lab.report.study import Study
 from algebranets.lab.train.results import label
 
-#: What a network costs, as an axis says it.
+#: The costs of a network, and their labels on an axis.
 COSTS = {"parameters": "parameters", "multiplies": "multiply-adds"}
 
 
 def trade_off(study: Study, costs: Sequence[str] = tuple(COSTS)) -> str:
-    """Quality against costs on logarithmic axes, a panel each; hollow marks are the paper's figures (Figures 1, 2)."""
-    with drawing():
+    """Quality against cost, with logarithmic axes; hollow marks are the paper's figures.
+
+    Args:
+        study: The study whose finished rows are drawn.
+        costs: Keys of `COSTS`, one panel each.
+
+    Returns:
+        The figure as an ``<svg>`` element.
+    """
+    with house_style():
         figure, axes = panels(len(costs))
         for panel, cost in zip(axes, costs, strict=True):
             for name, variant, line in _joined(study):
@@ -46,7 +55,7 @@ def trade_off(study: Study, costs: Sequence[str] = tuple(COSTS)) -> str:
 
 
 def _joined(study: Study) -> Iterator[tuple[str, int, list[Group]]]:
-    """The rows of each line, which differ in width and size only: name, number in its algebra, rows."""
+    """The lines of the figure: name, number among the lines of its algebra, and networks, which differ in size only."""
     lines: dict[str, list[Group]] = {}
     for group in study.finished:
         others = {key: value for key, value in study.changed(group).items() if key not in SIZES}
@@ -57,26 +66,35 @@ def _joined(study: Study) -> Iterator[tuple[str, int, list[Group]]]:
         yield study.name(line[0]) if len(line) == 1 else name, number, line
 
 
-def draw(
-    study: Study, panel: Axes, places: list[float], groups: list[Group], name: str, variant: int, **look: Any
-) -> None:
-    """A line of networks, with their spread over seeds."""
-    algebra = groups[0].algebra
-    style = line_style(study, algebra, variant) | mark_style(study, algebra, variant)
+def draw(study: Study, panel: Axes, at: list[float], groups: list[Group], name: str, variant: int, **look: Any) -> None:
+    """Draw networks of one algebra as a line with marks and error bars.
+
+    Args:
+        study: The study they belong to.
+        panel: Where to draw.
+        at: The place of each network on the horizontal axis.
+        groups: The networks.
+        name: The line's name in the legend.
+        variant: The number of the line among the lines of its algebra.
+        look: Further arguments of matplotlib's ``errorbar``.
+    """
+    place = places(study.algebras)[groups[0].algebra]
+    style = line_style(place, variant) | mark_style(place, variant)
     panel.errorbar(
-        places, [group.mean for group in groups], [math.nan if g.spread is None else g.spread for g in groups],
+        at, [group.mean for group in groups], [math.nan if g.deviation is None else g.deviation for g in groups],
         linewidth=1.2, elinewidth=1.2, capsize=3, label=name, **style, **look,
     )  # fmt: skip
 
 
 def _draw_printed(study: Study, panel: Axes, groups: list[Group], cost: str) -> None:
-    """Hollow marks, each tied to ours by a thread: a network's variants share a mark."""
+    """Draw the paper's figures as hollow marks, each joined to ours by a thin line."""
     for group in groups:
         if group.printed:
-            # The paper counts operations in its own ways, so its figure stands at our count of the same network.
+            # The paper counts operations in other ways, so its figure is drawn at our count of the same network.
             millions = group.printed.parameters if cost == "parameters" else ""
             place = 1e6 * float(millions) if millions else getattr(group.first, cost)
-            style: dict[str, Any] = mark_style(study, group.algebra) | line_style(study, group.algebra)
+            look = places(study.algebras)[group.algebra]
+            style: dict[str, Any] = mark_style(look) | line_style(look)
             there = float(group.printed.quality)
             ends = [getattr(group.first, cost), place], [group.mean, there]
             panel.plot(*ends, color=style["color"], linewidth=0.6, alpha=0.6, zorder=1)
@@ -84,7 +102,7 @@ def _draw_printed(study: Study, panel: Axes, groups: list[Group], cost: str) -> 
 
 
 def logarithmic(panel: Axes) -> None:
-    """A logarithmic axis for what networks cost, with round numbers on it."""
+    """Make the horizontal axis logarithmic, with round numbers on it."""
     panel.set_xscale("log")
     panel.margins(x=0.12, y=0.14)
     low, high = panel.get_xlim()
@@ -94,7 +112,7 @@ def logarithmic(panel: Axes) -> None:
 
 
 def _ticks(low: float, high: float) -> list[float]:
-    """Round numbers, no finer than it takes to have three of them."""
+    """At least three round numbers between ``low`` and ``high``, and as few as possible."""
     decades = [10.0**power for power in range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)]
     steps: tuple[float, ...]
     for steps in ((1,), (1, 2, 5), (1, 1.5, 2, 3, 4, 6), (1, 1.2, 1.5, 2, 2.5, *range(3, 10))):
@@ -105,5 +123,5 @@ def _ticks(low: float, high: float) -> list[float]:
 
 
 def with_direction(study: Study) -> str:
-    """What an axis says of the metric."""
+    """The label of the metric's axis, such as ``top-1 accuracy (more is better)``."""
     return f"{metric_name(study.metric)} ({'more' if study.more_is_better else 'less'} is better)"

@@ -1,18 +1,23 @@
-"""How the reports write numbers."""
+"""How reports write numbers."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 
-#: What a metric is called, its unit, and the decimals it is written with.
+#: A metric's name, its unit, and its number of decimals.
 _METRICS = {"accuracy": ("top-1 accuracy", " %", 2), "bpc": ("bits per character", "", 3)}
 
+#: What is written where there is no number.
 NONE = "–"
 
 
 def metric_name(metric: str) -> str:
-    """Such as ``top-1 accuracy``."""
+    """The name of a metric.
+
+    >>> metric_name("accuracy")
+    'top-1 accuracy'
+    """
     return _METRICS[metric][0]
 
 
@@ -27,7 +32,7 @@ def quality(value: float, metric: str, unit: bool = False) -> str:
 
 
 def difference(value: float | None, metric: str) -> str:
-    """Signed, with a true minus, and no sign on what rounds to nothing.
+    """A difference of the metric: with a sign, unless it rounds to zero.
 
     >>> difference(-0.104, "accuracy"), difference(0.02, "bpc"), difference(-0.001, "accuracy")
     ('−0.10', '+0.020', '0.00')
@@ -39,7 +44,7 @@ def difference(value: float | None, metric: str) -> str:
 
 
 def amount(number: float) -> str:
-    """Three digits and a unit.
+    """A number with three digits and a unit.
 
     >>> amount(3_602_000), amount(937), amount(24_500), amount(1e6)
     ('3.60 M', '937', '24.5 k', '1.00 M')
@@ -51,7 +56,7 @@ def amount(number: float) -> str:
 
 
 def tick(number: float) -> str:
-    """`amount` without digits that say nothing, for an axis.
+    """A number with a unit and without trailing zeros, for an axis.
 
     >>> tick(1.5e6), tick(2000), tick(0), tick(12)
     ('1.5 M', '2 k', '0', '12')
@@ -70,7 +75,7 @@ def share(part: float, whole: float) -> str:
 
 
 def percent(fraction: float) -> str:
-    """As it was set, not rounded.
+    """A fraction in percent, not rounded.
 
     >>> percent(0.9), percent(0.975)
     ('90 %', '97.5 %')
@@ -79,7 +84,7 @@ def percent(fraction: float) -> str:
 
 
 def shares(fractions: Sequence[float]) -> str:
-    """The least and the most of them, in percent.
+    """The range of some fractions, in percent.
 
     >>> shares([0.5, 0.25, 0.75]), shares([0.501, 0.5])
     ('25 to 75 %', '50 %')
@@ -89,7 +94,7 @@ def shares(fractions: Sequence[float]) -> str:
 
 
 def duration(seconds: float) -> str:
-    """In the unit that suits it.
+    """A time in seconds, minutes or hours.
 
     >>> duration(4.2), duration(75), duration(3725), duration(59.97)
     ('4.2 s', '1.2 min', '1.0 h', '1.0 min')

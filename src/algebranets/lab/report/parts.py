@@ -1,6 +1,6 @@
-"""What reports are made of: tables, their cells, and key figures.
+"""Tables, their cells, and key figures: what reports are made of.
 
-A `Sheet` is text in cells; the terminal, Markdown and the page each draw it in their own way.
+A `Sheet` holds text in cells. The terminal, Markdown and the page each draw it in their own way.
 """
 
 from __future__ import annotations
@@ -8,14 +8,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from algebranets.lab.report.groups import Group, Study
+from algebranets.lab.report.group import Group
 from algebranets.lab.report.numbers import difference, quality
+from algebranets.lab.report.significance import is_significant
+from algebranets.lab.report.study import Study
 
 Tone = Literal["", "better", "worse"]
 
 
 class Cell(NamedTuple):
-    """What stands in a cell, and whether it is clearly for better or worse."""
+    """The text of a cell, and whether it is a significant difference for better or worse."""
 
     text: str
     tone: Tone = ""
@@ -23,7 +25,23 @@ class Cell(NamedTuple):
 
 @dataclass(frozen=True)
 class Sheet:
-    """A table; the first column names the rows, those in ``prose`` hold words, all others numbers."""
+    """A table of text.
+
+    >>> print(Sheet("Means", ("network", "accuracy"), ((Cell("R"), Cell("94.20")),)).markdown())
+    ### Means
+    <BLANKLINE>
+    | network | accuracy |
+    | --- | ---: |
+    | R | 94.20 |
+    <BLANKLINE>
+
+    Args:
+        title: The table's title.
+        headings: One heading per column.
+        rows: The cells, row by row. The first column holds the names of the rows.
+        notes: Paragraphs below the table.
+        prose: The columns that hold words; all others hold numbers.
+    """
 
     title: str
     headings: tuple[str, ...]
@@ -32,7 +50,7 @@ class Sheet:
     prose: tuple[int, ...] = (0,)
 
     def markdown(self) -> str:
-        """As Markdown, its title a heading."""
+        """The table as Markdown, with its title as a heading."""
         marks = ["---" if column in self.prose else "---:" for column in range(len(self.headings))]
         lines = [self.headings, marks, *([_bold(cell) for cell in row] for row in self.rows)]
         table = "\n".join("| " + " | ".join(text.replace("|", "\\|") for text in line) + " |" for line in lines)
@@ -45,24 +63,36 @@ def _bold(cell: Cell) -> str:
 
 @dataclass(frozen=True)
 class Card:
-    """One key figure, and what it is."""
+    """A key figure and its meaning, such as ``25 %`` and ``of the real network's parameters, M2R``."""
 
     figure: str
     meaning: str
 
 
-def reached(group: Group, seeds: bool = True) -> str:
-    """Such as ``94.31 ± 0.12 (3 seeds)``."""
+def mean_and_deviation(group: Group, with_seeds: bool = True) -> str:
+    """A network's quality, such as ``94.31 ± 0.12 (3 seeds)``.
+
+    Args:
+        group: The network.
+        with_seeds: Whether the number of seeds is added.
+    """
     metric = group.first.metric
     text = quality(group.mean, metric)
-    if group.spread is not None:
-        text += f" ± {quality(group.spread, metric)}"
+    if group.deviation is not None:
+        text += f" ± {quality(group.deviation, metric)}"
     number = len(group.results)
-    return text + (f" ({number} seed{'' if number == 1 else 's'})" if seeds else "")
+    return text + (f" ({number} seed{'' if number == 1 else 's'})" if with_seeds else "")
 
 
-def compared(study: Study, group: Group, away: float | None, other: Group | None = None) -> Cell:
-    """A difference of the group's, to ``other`` if given; it is set off where it `tells`."""
-    if away is None or not group.tells(away, other):
+def difference_cell(study: Study, group: Group | None, other: Group | float | None) -> Cell:
+    """The difference of a network's mean to another one's, or to a printed figure; empty if one is missing.
+
+    The cell has a tone if the difference is significant (`is_significant`).
+    """
+    if group is None or other is None:
+        return Cell(difference(None, study.metric))
+    mean, values = (other.mean, other.values) if isinstance(other, Group) else (other, other)
+    away = group.mean - mean
+    if not is_significant(group.values, values):
         return Cell(difference(away, study.metric))
-    return Cell(difference(away, study.metric), "better" if study.better(away) else "worse")
+    return Cell(difference(away, study.metric), "better" if study.is_better(away) else "worse")

@@ -1,79 +1,97 @@
-"""The tables of a report: the paper's figures beside ours, and what each variant changes."""
+"""The tables of a report: networks compared with the paper or with R, and variants with their baselines."""
 
 from __future__ import annotations
 
 from algebranets.algebra import CATALOGUE
-from algebranets.lab.report.groups import Group, Study
-from algebranets.lab.report.numbers import NONE, amount, difference, duration, metric_name, quality, share
-from algebranets.lab.report.parts import Cell, Sheet, compared, reached
+from algebranets.lab.report import equal_quality
+from algebranets.lab.report.group import Group
+from algebranets.lab.report.numbers import NONE, amount, duration, quality, share
+from algebranets.lab.report.paper.rows import SIZES, claim
+from algebranets.lab.report.parts import Cell, Sheet, difference_cell, mean_and_deviation
 from algebranets.lab.report.pruned import tables as pruned
-from algebranets.lab.report.published import SIZES, claim
+from algebranets.lab.report.study import Study
+from algebranets.lab.report.words import paragraphs
 
 
 def sheets(study: Study) -> list[Sheet]:
-    """The study's tables, those that hold anything: rows, what real networks as good would cost, variants, pruned."""
+    """Every table of a study that has rows: networks, costs at equal quality, ablations, pruned networks."""
     found = [rows_sheet(study)] if study.rows else []
     found += [equal_quality_sheet(study), ablations_sheet(study), *pruned.sheets(study)]
     return [sheet for sheet in found if sheet.rows]
 
 
 def rows_sheet(study: Study) -> Sheet:
-    """Every network of the study beside the paper's row of it; beside the real network where most have no such row."""
-    printed = sum(group.printed is not None for group in study.rows)
-    return _beside_the_paper(study) if 2 * printed >= len(study.rows) else _beside_the_real(study)
+    """The networks of a study next to the paper's rows, or to the real network if most have no row in the paper."""
+    num_printed = sum(group.printed is not None for group in study.rows)
+    return _paper_sheet(study) if 2 * num_printed >= len(study.rows) else _real_sheet(study)
 
 
-def _beside_the_paper(study: Study) -> Sheet:
-    rows, notes = [], []
+def _paper_sheet(study: Study) -> Sheet:
+    rows = []
     for group in study.rows:
         there = group.printed
-        if there and there.note:
-            notes.append(f"{study.name(group)}, parameters: {there.note}.")
         rows.append((
             Cell(study.name(group)),
             Cell(amount(group.first.parameters)),
             Cell(f"{there.parameters} M" if there and there.parameters else NONE),
             Cell(amount(group.first.multiplies)),
             Cell(there.quality if there else NONE),
-            Cell(reached(group)),
-            compared(study, group, group.difference),
+            Cell(mean_and_deviation(group)),
+            difference_cell(study, group, float(there.quality) if there else None),
             Cell(duration(group.seconds)),
         ))  # fmt: skip
-    quality_there, quality_here = f"{study.metric}, paper", f"{study.metric}, ours"
     headings = (
-        "network", "parameters", "parameters, paper", "multiply-adds", quality_there, quality_here, "difference",
-        "training time",
+        "network", "parameters", "parameters, paper", "multiply-adds", f"{study.metric}, paper",
+        f"{study.metric}, ours", "difference", "training time",
     )  # fmt: skip
-    return Sheet("Against the paper", headings, tuple(rows), (*notes, *_notes(study, "the paper's")))
+    return Sheet("Compared with the paper", headings, tuple(rows), _rows_notes(study, is_beside_paper=True))
 
 
-def _beside_the_real(study: Study) -> Sheet:
+def _real_sheet(study: Study) -> Sheet:
     rows = []
     for group in study.rows:
-        real = real_like(study, group)
-        away = None if real is None else group.mean - real.mean
+        real = _find_real(study, group)
         rows.append((
             Cell(study.name(group)),
             Cell(amount(group.first.parameters)),
             Cell(share(group.first.parameters, real.first.parameters) if real else NONE),
             Cell(amount(group.first.multiplies)),
             Cell(share(group.first.multiplies, real.first.multiplies) if real else NONE),
-            Cell(reached(group)),
-            compared(study, group, away, real),
+            Cell(mean_and_deviation(group)),
+            difference_cell(study, group, real),
             Cell(duration(group.seconds)),
         ))  # fmt: skip
     headings = ("network", "parameters", "of R", "multiply-adds", "of R", study.metric, "difference", "training time")
-    notes = [
-        f"The paper prints {group.printed.quality} for {study.name(group)}; ours differs by "
-        f"{difference(group.difference, study.metric)}."
+    return Sheet("Compared with the real network", headings, tuple(rows), _rows_notes(study, is_beside_paper=False))
+
+
+def _rows_notes(study: Study, is_beside_paper: bool) -> tuple[str, ...]:
+    rows = [
+        {
+            "name": study.name(group),
+            "printed": group.printed.quality,
+            "remark": group.printed.note,
+            "away": group.difference_to_paper,
+        }
         for group in study.rows
         if group.printed
     ]
-    return Sheet("Against the real network", headings, tuple(rows), (*notes, *_notes(study, "the real network's")))
+    names = dict.fromkeys(group.algebra for group in study.rows)
+    return tuple(
+        paragraphs(
+            "notes/rows",
+            metric=study.metric,
+            more_is_better=study.more_is_better,
+            is_beside_paper=is_beside_paper,
+            rows=rows,
+            has_pruned=bool(study.pruned),
+            algebras=[CATALOGUE[name] for name in names if name in CATALOGUE],
+        )
+    )
 
 
-def real_like(study: Study, group: Group) -> Group | None:
-    """The real network of the same width and size as this one, if it was trained and is not this one."""
+def _find_real(study: Study, group: Group) -> Group | None:
+    """The real network with the width and size of this network; None for a real network, or if there is none."""
     sizes = {key: value for key, value in study.changed(group).items() if key in SIZES}
     for other in study.rows:
         alike = other.first.width == group.first.width and study.changed(other) == sizes
@@ -83,9 +101,9 @@ def real_like(study: Study, group: Group) -> Group | None:
 
 
 def equal_quality_sheet(study: Study) -> Sheet:
-    """Each network beside a real one that is as good, as far as real ones of several sizes tell."""
+    """Each network next to the cost of a real one of the same quality, if several real sizes were trained."""
     rows = []
-    for group, real in study.matched:
+    for group, real in equal_quality.matched(study):
         ours = group.first
         rows.append((
             Cell(study.name(group)),
@@ -97,61 +115,38 @@ def equal_quality_sheet(study: Study) -> Sheet:
             Cell(amount(real.multiplies)),
             Cell(share(ours.multiplies, real.multiplies)),
         ))  # fmt: skip
-    headings = ("network", study.metric, "parameters", "real", "of it", "multiply-adds", "real", "of it")
-    sizes = ", ".join(study.name(group) for group in study.real_sizes)
-    note = f"Real: a real network that would be as good, between those that were trained ({sizes})."
-    return Sheet("At equal quality", headings, tuple(rows), (note,))
+    headings = ("network", study.metric, "parameters", "real", "of real", "multiply-adds", "real", "of real")
+    sizes = [study.name(group) for group in equal_quality.real_sizes(study)]
+    return Sheet("At equal quality", headings, tuple(rows), tuple(paragraphs("notes/equal_quality", sizes=sizes)))
 
 
 def ablations_sheet(study: Study) -> Sheet:
-    """Each variant beside the same network without the change, and what the paper says of it."""
+    """Each variant next to the same network without the change, and what the paper says about the change."""
     rows = []
     for group in study.ablations:
-        usual = study.baseline(group)
-        away = None if usual is None else group.mean - usual.mean
+        baseline = study.baseline(group)
         rows.append((
             Cell(study.name(group)),
-            Cell(NONE if usual is None else reached(usual, seeds=False)),
-            Cell(reached(group)),
-            compared(study, group, away, usual),
-            Cell(_slower(group, usual)),
-            Cell("; ".join(_said(study, group, usual)) or NONE),
+            Cell(NONE if baseline is None else mean_and_deviation(baseline, with_seeds=False)),
+            Cell(mean_and_deviation(group)),
+            difference_cell(study, group, baseline),
+            Cell(_step_time_ratio(group, baseline)),
+            Cell("; ".join(_claims(study, group, baseline)) or NONE),
         ))  # fmt: skip
     headings = ("variant", "without the change", "with it", "difference", "time of a step", "the paper says")
-    notes = (
-        "What the paper says is about ResNet-50 on ImageNet, unless it is of a table.",
-        "Times of steps are compared behind the first evaluation; of runs that shared a device they say little.",
-    )
-    return Sheet("Ablations", headings, tuple(rows), notes, prose=(0, 5))
+    return Sheet("Ablations", headings, tuple(rows), tuple(paragraphs("notes/ablations")), prose=(0, 5))
 
 
-def _slower(group: Group, usual: Group | None) -> str:
-    if usual is None or group.pace is None or not usual.pace:
+def _step_time_ratio(group: Group, baseline: Group | None) -> str:
+    if baseline is None or group.seconds_per_step is None or not baseline.seconds_per_step:
         return NONE
-    return f"{group.pace / usual.pace:.2f}x"
+    return f"{group.seconds_per_step / baseline.seconds_per_step:.2f}x"
 
 
-def _said(study: Study, group: Group, usual: Group | None) -> list[str]:
+def _claims(study: Study, group: Group, baseline: Group | None) -> list[str]:
+    """What the paper says about the variant: the difference in its table, and its text about the changed settings."""
     said = []
-    if group.printed and usual and usual.printed:
-        away = float(group.printed.quality) - float(usual.printed.quality)
+    if group.printed and baseline and baseline.printed:
+        away = float(group.printed.quality) - float(baseline.printed.quality)
         said.append(f"{round(away, 3):+g} in its table".replace("-", "−"))
     return said + [text for text in (claim(*change) for change in study.changed(group).items()) if text]
-
-
-def _notes(study: Study, whose: str) -> tuple[str, ...]:
-    direction = "more" if study.more_is_better else "less"
-    notes = [
-        f"The metric is {metric_name(study.metric)}, of which {direction} is better: mean ± sample standard deviation "
-        f"over seeds. A difference is ours less {whose}; it is set off where it is more than twice that deviation."
-    ]
-    sizes = [
-        f"{name} {CATALOGUE[name].dim} and {CATALOGUE[name].multiplies}"
-        for name in dict.fromkeys(group.algebra for group in study.rows)
-        if name in CATALOGUE
-    ]
-    if study.pruned:
-        notes.append("None of these networks is pruned.")
-    if sizes:
-        notes.append(f"Components of a tuple, and multiplies in a product of two: {', '.join(sizes)}.")
-    return tuple(notes)

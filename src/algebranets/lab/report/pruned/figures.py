@@ -1,40 +1,45 @@
-"""Quality against how much is pruned, and against what is left: the paper's Figure 3 in form."""
+"""Figures of quality against sparsity and against what is left, as the paper's Figure 3."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from algebranets.lab.drawing.style import house_style, legend, panels
+from algebranets.lab.drawing.svg import render
 from algebranets.lab.report.figures import draw, logarithmic, with_direction
-from algebranets.lab.report.groups import PRUNING, Group, Study
+from algebranets.lab.report.group import PRUNING, Group
 from algebranets.lab.report.numbers import metric_name, percent, quality
-from algebranets.lab.report.style import drawing, legend, panels
-from algebranets.lab.report.svg import render
+from algebranets.lab.report.study import Study
 
-#: What quality is drawn against, as an axis says it.
+#: What quality is drawn against, and the labels of the axes.
 MEASURES = {"sparsity": "sparsity, %", "nonzero": "parameters not zero", "multiplies_left": "multiply-adds left"}
 
 
 class _Line(NamedTuple):
     name: str
-    #: Its number among the lines of its algebra.
+    #: The number of the line among the lines of its algebra.
     variant: int
     #: From the dense network, if it was trained, to the most pruned one.
     groups: list[Group]
 
 
 def quality_left(study: Study, measures: Sequence[str] = tuple(MEASURES)) -> str | None:
-    """Quality against ``measures``, a panel each: a line a network and what is pruned of it, tuples or components.
+    """Quality of pruned networks: one line for each network and unit of pruning.
 
-    Without those of which nothing is known, as in results of before it was counted; None where that is all.
+    Args:
+        study: The study whose pruned networks are drawn.
+        measures: Keys of `MEASURES`, one panel each. Those that no run counted are left out.
+
+    Returns:
+        The figure as an ``<svg>`` element, or None if there is nothing to draw.
     """
     lines = _lines(study, [group for group in _finished(study) if group.criterion == "norm"])
     return _draw(study, lines, measures, "-".join(measures))
 
 
 def criteria(study: Study) -> str | None:
-    """Quality against sparsity, a line a criterion; None if there is none but the norm."""
+    """Quality against sparsity, one line for each criterion; None if there is no criterion but the norm."""
     tuples = [group for group in _finished(study) if group.unit == "tuple"]
     others = {study.name(group, without=PRUNING) for group in tuples if group.criterion != "norm"}
     drawn = [group for group in tuples if study.name(group, without=PRUNING) in others]
@@ -45,13 +50,13 @@ def _draw(study: Study, lines: list[_Line], measures: Sequence[str], name: str) 
     drawn = [measure for measure in measures if any(_places(line.groups, measure) for line in lines)]
     if not drawn:
         return None
-    with drawing():
+    with house_style():
         figure, axes = panels(len(drawn))
         for panel, measure in zip(axes, drawn, strict=True):
             for line in lines:
                 if found := _places(line.groups, measure):
                     places, groups = [place for place, _ in found], [group for _, group in found]
-                    height = 3 - line.variant / 100  # of lines that begin in one mark, the first has its own on top
+                    height = 3 - line.variant / 100  # the first of the lines that start at one mark is on top
                     draw(study, panel, places, groups, line.name, line.variant, zorder=height)
             if measure != "sparsity":
                 logarithmic(panel)
@@ -66,11 +71,11 @@ def _draw(study: Study, lines: list[_Line], measures: Sequence[str], name: str) 
 
 
 def _finished(study: Study) -> list[Group]:
-    return [group for group in study.pruned if math.isfinite(group.mean)]
+    return [group for group in study.pruned if group.is_finished]
 
 
 def _lines(study: Study, groups: Sequence[Group]) -> list[_Line]:
-    """Pruned networks that differ in their sparsity only, each line with the dense one."""
+    """The lines of the figure: networks that differ only in their sparsity, with the dense one."""
     found: dict[str, list[Group]] = {}
     for group in groups:
         found.setdefault(study.name(group, without={"pruning.sparsity"}), []).append(group)
@@ -78,13 +83,13 @@ def _lines(study: Study, groups: Sequence[Group]) -> list[_Line]:
     for name, line in found.items():
         seen[line[0].algebra] += 1
         dense = study.dense(line[0])
-        begin = [dense] if dense and math.isfinite(dense.mean) else []
+        begin = [dense] if dense and dense.is_finished else []
         lines.append(_Line(name, seen[line[0].algebra], begin + sorted(line, key=lambda group: group.sparsity)))
     return lines
 
 
 def _places(groups: list[Group], measure: str) -> list[tuple[float, Group]]:
-    """Where groups stand, as far as it is known; nowhere, if it is known of no pruned one."""
+    """The place of each network on the axis, where it is known; empty if it is known of no pruned network."""
     if measure == "sparsity":
         return [(100 * group.sparsity, group) for group in groups]
     places = [(getattr(group, measure), group) for group in groups]

@@ -1,4 +1,4 @@
-"""From a matplotlib figure to SVG text that takes its colours from the page around it."""
+"""SVG text of matplotlib figures, with the text color of the page around it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from html import escape
 
 from matplotlib.figure import Figure
 
-from algebranets.lab.report.style import INK, drawing
+from algebranets.lab.drawing.style import INK, house_style
 
 _STANDALONE = (
     "<style>svg { color: #1d2126; background: #ffffff; font-family: system-ui, sans-serif } "
@@ -18,9 +18,15 @@ _STANDALONE = (
 
 
 def render(figure: Figure, name: str, description: str) -> str:
-    """The figure as an ``<svg>`` for a page; ``name`` keeps its ids apart, ``description`` is for who cannot see it."""
+    """The figure as an ``<svg>`` element of a page.
+
+    Args:
+        figure: The figure.
+        name: A prefix of all ids in the figure, so that they differ from those of other figures on the page.
+        description: The text that screen readers read.
+    """
     buffer = io.StringIO()
-    with drawing():
+    with house_style():
         nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
         figure.savefig(buffer, format="svg", transparent=True, metadata=nothing)
     text = buffer.getvalue()
@@ -33,6 +39,6 @@ def render(figure: Figure, name: str, description: str) -> str:
 
 
 def standalone(svg: str) -> str:
-    """The same as a file of its own, in light and dark."""
+    """The text of an SVG file from what `render` returns; it follows the reader's light or dark mode."""
     opening = svg.index(">") + 1
     return f'<?xml version="1.0" encoding="utf-8"?>\n{svg[:opening]}{_STANDALONE}{svg[opening:]}'

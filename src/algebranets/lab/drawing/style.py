@@ -1,9 +1,9 @@
-"""What every figure shares: colours and marks of the algebras, panels, legends."""
+"""Colors and marks of the algebras, panels and legends: what all figures share."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -13,12 +13,11 @@ from matplotlib.container import ErrorbarContainer
 from matplotlib.figure import Figure
 
 from algebranets.algebra import CATALOGUE
-from algebranets.lab.report.groups import Study
 
-#: Drawn in this colour, lines and letters take the page's own.
+#: A placeholder color: `svg.render` replaces it by the text color of the page.
 INK = "#010203"
 
-#: Letters stay letters, so that the page's font is used and text can be found; a dollar sign is no mathematics.
+#: Text stays text, so that the page's font is used and a browser can search it. Dollar signs do not start formulas.
 _SETTINGS: dict[Any, Any] = {
     "svg.fonttype": "none",
     "svg.hashsalt": "algebranets",
@@ -42,13 +41,13 @@ _SETTINGS: dict[Any, Any] = {
     "legend.frameon": False,
 }
 
-#: By the catalogue's order, the real network in ink. All stand out from light and dark pages; marks and dashes say the
-#: same for who sees no colours.
-COLOURS = (
+#: In the catalogue's order; the real network has the text color. All of them are visible on light and dark pages. Marks
+#: and dashes differ too, for readers who cannot tell the colors apart.
+COLORS = (
     INK, "#2f7fc4", "#d55e00", "#b5569a", "#8d7a1c", "#6a72d9", "#009e73", "#a0695a", "#7b8794", "#c44e52",
 )  # fmt: skip
 _MARKERS = ("o", "s", "D", "p", "v", "P", "^", "<", ">", "X")
-#: For an algebra's first variant, its second and so on.
+#: Line styles of an algebra's first variant, its second and so on.
 _LINES: tuple[Any, ...] = (
     "-", (0, (4, 2)), (0, (1, 1.5)), (0, (5, 1.5, 1, 1.5)), (0, (8, 2)), (0, (5, 1.5, 1, 1.5, 1, 1.5)), (0, (1, 4)),
     (0, (8, 2, 3, 2)), (0, (2, 2)), (0, (3, 6)),
@@ -56,31 +55,47 @@ _LINES: tuple[Any, ...] = (
 _FILLS: tuple[Any, ...] = ("full", "bottom", "left", "top", "right")
 
 
-def drawing() -> AbstractContextManager[None]:
-    """Where figures are made and written: matplotlib's settings are ours inside, and untouched outside."""
+def house_style() -> AbstractContextManager[None]:
+    """A context in which matplotlib has our settings; make and save figures inside it."""
     return matplotlib.rc_context(_SETTINGS)
 
 
-def _place(study: Study, algebra: str) -> int:
-    names = list(CATALOGUE)
-    if algebra in names:
-        return names.index(algebra)
-    # Algebras of one's own take what the study leaves over; R's ink is none of it.
-    present = list(dict.fromkeys(group.algebra for group in study.groups))
-    own = [name for name in present if name not in names]
+def places(algebras: Iterable[str]) -> dict[str, int]:
+    """The place of each algebra in `COLORS` and in the list of marks.
+
+    Algebras of the catalogue have their place in the catalogue, whatever else is drawn. Other algebras get the places
+    that are left over, except that of R.
+
+    >>> places(["R", "M2R", "mine"])
+    {'R': 0, 'M2R': 2, 'mine': 1}
+    """
+    present, names = set(algebras), list(CATALOGUE)
     free = [place for place, name in enumerate(names) if place and name not in present] or list(range(1, len(names)))
-    return free[own.index(algebra) % len(free)]
+    others = sorted(present - set(names))
+    return {name: place for place, name in enumerate(names) if name in present} | {
+        name: free[number % len(free)] for number, name in enumerate(others)
+    }
 
 
-def line_style(study: Study, algebra: str, variant: int = 0) -> dict[str, Any]:
-    """An algebra's colour, and dashes for its variants."""
-    return {"color": COLOURS[_place(study, algebra)], "linestyle": _LINES[variant % len(_LINES)]}
+def line_style(place: int, variant: int = 0) -> dict[str, Any]:
+    """The color of an algebra, and the dashes of one of its variants, as arguments of matplotlib.
+
+    Args:
+        place: The algebra's place, from `places`.
+        variant: The number of the line among the lines of this algebra.
+    """
+    return {"color": COLORS[place], "linestyle": _LINES[variant % len(_LINES)]}
 
 
-def mark_style(study: Study, algebra: str, variant: int = 0) -> dict[str, Any]:
-    """An algebra's mark, half-filled for its variants."""
+def mark_style(place: int, variant: int = 0) -> dict[str, Any]:
+    """The mark of an algebra, partly filled for its variants, as arguments of matplotlib.
+
+    Args:
+        place: The algebra's place, from `places`.
+        variant: The number of the line among the lines of this algebra.
+    """
     return {
-        "marker": _MARKERS[_place(study, algebra)],
+        "marker": _MARKERS[place],
         "markersize": 7.5,
         "fillstyle": _FILLS[variant % len(_FILLS)],
         "markerfacecoloralt": "none",
@@ -88,13 +103,13 @@ def mark_style(study: Study, algebra: str, variant: int = 0) -> dict[str, Any]:
 
 
 def panels(number: int) -> tuple[Figure, list[Axes]]:
-    """A figure of panels side by side, each of a size that can be read on a phone."""
+    """A figure with ``number`` panels side by side, each readable on a phone."""
     figure = Figure(figsize=(4.9 * number, 3.9), layout="constrained")
     return figure, list(figure.subplots(1, number, squeeze=False)[0])
 
 
 def legend(figure: Figure, handles: Sequence[Any], labels: Sequence[str]) -> None:
-    """Above the panels, where it covers nothing; marks without their error bars."""
+    """Draw a legend above the panels. Marks are shown without error bars."""
     handles = [handle[0] if isinstance(handle, ErrorbarContainer) else handle for handle in handles]
     room = 68 * len(figure.axes)
     lines = math.ceil(len(labels) / max(1, min(5, room // (max(map(len, labels)) + 7))))

@@ -1,0 +1,13 @@
+"""What the paper prints, next to what is computed or trained here.
+
+- `printed`: the figures of the paper, typed in by hand;
+- `operations`: how the paper counts the operations of its language models;
+- `comparison`: every table of the paper, its figures next to ours;
+- `rows`: the paper's row of a network that was trained here, and what it says about variants;
+- `departures`: titles of the recipes, and what each of them does differently from the paper.
+"""
+
+from algebranets.lab.report.paper.comparison import NOT_TRAINED, Entry, Table, tables
+from algebranets.lab.report.paper.operations import count_operations
+
+__all__ = ["NOT_TRAINED", "Entry", "Table", "count_operations", "tables"]

@@ -1,0 +1,92 @@
+"""The figures of a study's section of the page, with headings and captions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from algebranets.lab.report import curves, figures
+from algebranets.lab.report.group import Group
+from algebranets.lab.report.pruned import figures as pruned
+from algebranets.lab.report.study import Study
+from algebranets.lab.report.words import sentence
+
+#: How many networks one panel of learning curves can hold.
+_MAX_CURVES = 10
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure of the page.
+
+    Args:
+        heading: Its heading.
+        caption: The text below it.
+        panels: ``<svg>`` elements by name. They stand side by side where there is room.
+    """
+
+    heading: str
+    caption: str
+    panels: dict[str, str]
+
+
+def pictures(study: Study) -> Iterator[Picture]:
+    """Every figure of a study: quality against cost, pruned networks, learning curves."""
+    if study.finished and not study.is_about_pruning:  # figures of what is left say more about pruned networks
+        caption = sentence("captions", figure="trade-off", has_paper=any(group.printed for group in study.rows))
+        panels = {cost: figures.trade_off(study, (cost,)) for cost in figures.COSTS}
+        yield Picture("Quality and cost", caption, panels)
+    drawn = {measure.replace("_", "-"): pruned.quality_left(study, (measure,)) for measure in pruned.MEASURES}
+    drawn["criteria"] = pruned.criteria(study)
+    if found := {name: panel for name, panel in drawn.items() if panel}:
+        yield Picture("Quality of pruned networks", sentence("captions", figure="pruned"), found)
+    yield from _learning_curves(study)
+
+
+def joint_panels(study: Study, panels: dict[str, str]) -> dict[str, str]:
+    """Figures for files of their own that show several panels of the page at once.
+
+    Args:
+        study: The study.
+        panels: The panels of the page, by name.
+    """
+    found: dict[str, str | None] = {}
+    if "parameters" in panels:
+        found["trade-off"] = figures.trade_off(study)
+    found["pruning"] = pruned.quality_left(study)
+    if "curves-minutes" in panels:
+        found["learning"] = curves.learning(study, _drawn(study), study.metric, "learning", curves.clocks(study.runs))
+    return {name: panel for name, panel in found.items() if panel}
+
+
+def _drawn(study: Study) -> tuple[Group, ...]:
+    """The networks whose learning curves are drawn: rows, other lengths of training, and the recipe's own pruned ones.
+
+    Other pruned networks would be too many.
+    """
+    rows = (*study.rows, *study.lengths, *study.own_pruned)
+    return rows if len(rows) <= _MAX_CURVES else tuple(group for group in rows if study.is_own_size(group))
+
+
+def _learning_curves(study: Study) -> Iterator[Picture]:
+    """Learning curves of the rows, and those of the ablations with their baselines."""
+    drawn, clocks = _drawn(study), curves.clocks(study.runs)
+    panels = {}
+    wanted = [("curves", study.metric, clocks[0]), ("curves-loss", curves.LOSS, clocks[0])]
+    wanted[1:1] = [(f"curves-{clock}", study.metric, clock) for clock in clocks[1:]]
+    for name, quantity, clock in wanted:
+        if panel := curves.learning(study, drawn, quantity, name, [clock]):
+            panels[name] = panel
+    if panels:
+        is_partial = not all(group in drawn for group in study.rows)
+        yield Picture("Learning curves", sentence("captions", figure="learning", is_partial=is_partial), panels)
+    variants = [group for group in study.ablations if group not in study.rows]
+    panels = {}
+    for baseline in study.groups:
+        compared = [group for group in variants if study.baseline(group) is baseline]
+        name = f"ablation-curves-{len(panels) + 1}"
+        if compared and (panel := curves.learning(study, [baseline, *compared], study.metric, name, clocks[:1])):
+            panels[name] = panel
+    if panels:
+        caption = sentence("captions", figure="learning", is_partial=False)
+        yield Picture("Learning curves of the ablations", caption, panels)

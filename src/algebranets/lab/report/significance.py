@@ -1,0 +1,50 @@
+"""The one rule by which reports call a difference significant."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from statistics import fmean, variance
+
+#: A difference is significant from this many standard errors on.
+NUM_ERRORS = 2
+
+
+def standard_error(values: Sequence[float], others: Sequence[float] | float) -> float | None:
+    """The standard error of the difference of two means.
+
+    >>> round(standard_error([94.0, 94.2, 94.1], [93.8, 94.0]), 3)
+    0.115
+
+    Args:
+        values: The values of one side, one per seed.
+        others: The values of the other side, or a single number that counts as exact, such as a printed figure.
+
+    Returns:
+        The error, or None if it is not known: with one seed on a side, or with a run that diverged.
+    """
+    sides = [values] if isinstance(others, float | int) else [values, others]
+    if any(len(side) < 2 or not all(map(math.isfinite, side)) for side in sides):
+        return None
+    return math.sqrt(sum(variance(side) / len(side) for side in sides))
+
+
+def is_significant(values: Sequence[float], others: Sequence[float] | float) -> bool:
+    """Whether two means differ by more than two standard errors of their difference (as in Welch's test).
+
+    With one seed on a side the error is not known, and no difference is significant.
+
+    >>> is_significant([94.0, 94.2, 94.1], [93.0, 93.2]), is_significant([94.0], [93.0, 93.2])
+    (True, False)
+    >>> is_significant([94.0, 94.2], 93.4)
+    True
+
+    Args:
+        values: The values of one side, one per seed.
+        others: The values of the other side, or a single number that counts as exact, such as a printed figure.
+    """
+    error = standard_error(values, others)
+    if error is None:
+        return False
+    other = others if isinstance(others, float | int) else fmean(others)
+    return abs(fmean(values) - other) > NUM_ERRORS * error

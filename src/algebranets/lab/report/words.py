@@ -1,0 +1,64 @@
+"""Sentences of the report, rendered from the package's templates."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+from markupsafe import Markup
+
+from algebranets.lab.report import numbers
+from algebranets.lab.report.significance import NUM_ERRORS
+
+
+def paragraphs(template: str, **facts: Any) -> list[str]:
+    """The paragraphs of a text template, each on one line.
+
+    >>> paragraphs("notes/ablations")[0]
+    'What the paper says is about ResNet-50 on ImageNet, unless it names a table.'
+
+    Args:
+        template: The template's name, without its ending ``.j2``. Blank lines in it separate paragraphs.
+        facts: What the template's sentences are about.
+    """
+    text = environment().overlay(finalize=_on_one_line).get_template(f"{template}.j2").render(facts)
+    found = (part.strip() for part in re.split(r"\n[ \t]*\n", text))
+    return [re.sub(r"[ \t]*\n[ \t]*", " ", part) for part in found if part]
+
+
+def sentence(template: str, **facts: Any) -> str:
+    """The only paragraph of a text template, on one line; see `paragraphs`."""
+    (only,) = paragraphs(template, **facts)
+    return only
+
+
+@cache
+def environment() -> Environment:
+    """The templates, with the filters that write numbers. HTML is escaped, and a missing fact is an error."""
+    made = Environment(
+        loader=PackageLoader("algebranets.lab.report"),
+        autoescape=select_autoescape(["html"]),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    for write in (
+        numbers.amount, numbers.difference, numbers.duration, numbers.metric_name, numbers.percent, numbers.quality,
+    ):  # fmt: skip
+        made.filters[write.__name__] = write
+    made.filters["svg"] = Markup  # matplotlib escapes what it draws
+    made.filters["unbroken"] = _unbroken
+    made.globals["num_errors"] = NUM_ERRORS
+    return made
+
+
+def _on_one_line(value: Any) -> Any:
+    """A fact without line breaks, which would be mistaken for those of the template."""
+    return value.replace("\n", " ") if isinstance(value, str) else value
+
+
+def _unbroken(text: str) -> str:
+    """The text with spaces between a number and its unit that a browser does not break."""
+    return re.sub(r"(?<=\d) (?=[%±MkG(])|(?<=±) ", "\u00a0", text)
