@@ -2,8 +2,10 @@
 
 import os
 import random
+from collections.abc import Callable, Iterable
 from importlib.metadata import version
 from importlib.util import find_spec
+from typing import Any
 
 import pytest
 import torch
@@ -15,12 +17,15 @@ os.environ.pop("COLUMNS", None)  # rich asks for the terminal's width when it is
 
 from algebranets.algebra import (
     CATALOGUE,
+    CROSS,
     DUAL,
     M2R,
+    M3R,
     SPLIT_QUATERNIONS,
     Algebra,
     C,
     H,
+    R,
     cayley_dickson,
     clifford,
     cyclic,
@@ -42,6 +47,11 @@ needs_triton = pytest.mark.skipif(
     or (Version(version("triton")) < Version("3.9") and Version(version("numpy")) >= Version("2.4")),
     reason="there is no triton, or one whose interpreter is older than numpy",
 )
+
+
+def thinned(cases: Iterable[tuple[Any, ...]], often: Callable[..., bool]) -> list[Any]:
+    """Cases for ``pytest.mark.parametrize``; ``often`` takes a case's values, and other cases are marked slow."""
+    return [pytest.param(*case, marks=() if often(*case) else pytest.mark.slow) for case in cases]
 
 
 def random_algebra(seed: int, dim: int, density: float = 0.3) -> Algebra:
@@ -68,6 +78,11 @@ CONSTRUCTED = [
 ]
 RANDOM = [random_algebra(1, 3), random_algebra(2, 5), random_algebra(3, 4, density=0.1)]
 ALGEBRAS = [*CATALOGUE.values(), *CONSTRUCTED, *RANDOM]
+#: One algebra of each kind of block: 1 x 1, laid out, in two copies, in three, with zeros, without a unit, several
+#: different ones, several terms in an entry, outputs that nothing reaches.
+KINDS = [R, C, H, M2R, M3R, DUAL, CROSS, direct_sum(C, M2R), *RANDOM[1:]]
+#: For tests that take long, as those of kernels do in triton's interpreter.
+over_kinds = pytest.mark.parametrize("algebra", thinned(((a,) for a in ALGEBRAS), KINDS.__contains__), ids=str)
 
 
 @pytest.fixture(autouse=True)

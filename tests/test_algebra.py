@@ -1,3 +1,5 @@
+"""Algebras: how tables are read, the laws of every algebra, blocks and bilinear algorithms."""
+
 import json
 import pickle
 from copy import deepcopy
@@ -219,7 +221,7 @@ def test_an_unnamed_file_is_named_after_itself(tmp_path):
 @pytest.mark.parametrize(
     ("table", "message"),
     [
-        ("X | a b\na | a b\nb | b q", r"row 'b', column 'b': 'q' is no combination of a, b"),
+        ("X | a b\na | a b\nb | b q", r"row 'b', column 'b': 'q' is not a combination of a, b"),
         ("X | a b\na | a b\nb | b", r"row 'b': has 1 entries; the table must be square"),
         ("X | a b\na | a b", r"must be square: it has 2 components \(a, b\) and 1 rows"),
         ("X | a b\na | a b\nc | b a", r"row 'c': must be named after one of the columns a, b"),
@@ -228,11 +230,11 @@ def test_an_unnamed_file_is_named_after_itself(tmp_path):
         ("X a b", r"the '\|' is missing"),
         ("  \n", "the table is empty"),
         ([["a", "b"], ["b"]], r"row '2': has 1 entries; the table must be square, and it has 2 rows"),
-        ([[1, 2], [2, 3]], r"row '2', column 'b': 3 names no component"),
+        ([[1, 2], [2, 3]], r"row '2', column 'b': 3 is the number of no component"),
         ([[1, 2], 7], r"row '2': must be a list"),
         ([[[1, 0], [0, 1]], [[0, 1], [1]]], r"row '2', column 'b': a list entry must hold 2 whole numbers"),
         ([[1.5]], r"row '1', column 'a': an entry must be text, a whole number"),
-        ([["--a"]], r"row '1', column 'a': '--a' is no combination"),
+        ([["--a"]], r"row '1', column 'a': '--a' is not a combination"),
         ([[""]], r"row '1', column 'a': the entry is empty"),
         ({"a": {"a": "a", "b": "b"}}, r"row 'a': must be a dict with a product for each of a"),
         ({"table": [["a"]], "size": 3}, r"unknown key 'size'"),
@@ -240,7 +242,7 @@ def test_an_unnamed_file_is_named_after_itself(tmp_path):
         ({"table": [["a"]], "components": ["a", "b"]}, r"must be square: it has 2 components \(a, b\) and 1 rows"),
         ([], "with at least one row"),
         (7, "a multiplication table must be text"),
-        ([["9" * 30 + "a"]], "is no combination of a"),
+        ([["9" * 30 + "a"]], "is not a combination of a"),
         ([["99999999a"]], r"term \(0, 0, 0, 99999999\) must be .* a coefficient from -16777216 to 16777216"),
         ([[[10**30]]], r"must be \(i, j, k, coefficient\)"),
         ([[[10**155]]], r"must be \(i, j, k, coefficient\)"),
@@ -274,7 +276,7 @@ def test_a_malformed_table_says_which_row_and_what_is_wrong(table, message):
     [
         ("x.json", "{", "x.json: is not valid JSON"),
         ("x.toml", "=", "x.toml: is not valid TOML"),
-        ("x.toml", 'table = [["a", "q"], ["a", "b"]]', "x.toml: row '1', column 'b': 'q' is no combination"),
+        ("x.toml", 'table = [["a", "q"], ["a", "b"]]', "x.toml: row '1', column 'b': 'q' is not a combination"),
         ("x.yaml", "", "must end in .toml, .json, .txt"),
         ("x.txt", None, "cannot be read"),
         ("x.json", "[" * 100_000, "x.json: is not valid JSON"),
@@ -293,7 +295,7 @@ def test_a_bad_file_is_named_in_the_error(tmp_path, name, text, message):
 
 def test_a_file_that_is_no_text_is_named_in_the_error(tmp_path):
     (tmp_path / "x.json").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(ValueError, match=r"x\.json: cannot be read \(it is no UTF-8 text\)"):
+    with pytest.raises(ValueError, match=r"x\.json: cannot be read \(it is not UTF-8 text\)"):
         Algebra.load(tmp_path / "x.json")
 
 
@@ -328,7 +330,7 @@ def test_get_finds_names_and_constructors():
     }.items():
         with pytest.raises(ValueError, match=message):
             algebras.get(name)
-    with pytest.raises(ValueError, match="n must be a whole number of at least 1; got 0"):
+    with pytest.raises(ValueError, match="n must be at least 1; got 0"):
         algebras.get("diagonal(0)")
 
 
@@ -353,7 +355,7 @@ def test_an_algebra_is_a_value(algebra):
      "diagonal(257)", "matrix(17)", "M99R", "M99H"],
 )  # fmt: skip
 def test_an_algebra_that_is_too_large_is_refused_before_it_is_built(name):
-    with pytest.raises(ValueError, match="an algebra must have at most 256 components, and this one would have more"):
+    with pytest.raises(ValueError, match="an algebra must have at most 256 components; this one would have more"):
         algebras.get(name)
 
 
@@ -367,7 +369,7 @@ def test_so_are_sums_and_products_that_would_be_too_large():
 
 def test_what_is_no_algebra_is_refused_by_constructors():
     for build in (lambda: matrix(2, over=3), lambda: tensor("H", C), lambda: direct_sum(C, 2), lambda: opposite("C")):
-        with pytest.raises(ValueError, match="must be made of Algebra values"):
+        with pytest.raises(ValueError, match="an algebra must be an Algebra"):
             build()
 
 

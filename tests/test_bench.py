@@ -23,9 +23,17 @@ ROW = {
 }  # fmt: skip
 
 
+def limits_but_of_bfloat16(device, dtype):
+    return timing.Limits(1e10, 1e10) if dtype == torch.bfloat16 else timing.limits(device, dtype)
+
+
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch):
-    """Small images, and one thread: nothing here is about speed."""
+    """Small images, one thread, and bf16's limits taken for granted: nothing here is about speed.
+
+    Finding them takes a minute on a CPU that has no bf16.
+    """
+    monkeypatch.setattr(bench.rows, "limits", limits_but_of_bfloat16)
     monkeypatch.setattr(layers, "IMAGES", ((24, 4), (48, 2)))
     monkeypatch.setattr(peers, "IMAGES", (16, 4))
     threads = torch.get_num_threads()
@@ -77,7 +85,7 @@ def test_each_op_and_algebra_gives_its_rows():
 
 def test_widths_hold_whole_tuples_and_suit_the_real_layer():
     for algebra in ("M3R", "CROSS", "M2R"):
-        width = case.fit(4096, bench.layers.algebras.get(algebra))
+        width = case.fit_width(4096, bench.layers.algebras.get(algebra))
         assert width % bench.layers.algebras.get(algebra).dim == 0
         assert width % 8 == 0
 
@@ -173,7 +181,7 @@ def test_a_chain_on_a_gpu_outgrows_its_cache(monkeypatch):
         L2_cache_size = 1000
 
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: Properties)
-    number = chain.num_layers(bench.Run("cuda"), 440)
+    number = chain.chain_length(bench.Run("cuda"), 440)
     assert number * 440 >= 4 * 1000 > (number - 1) * 440
 
 
@@ -258,7 +266,7 @@ def test_a_gradient_that_disagrees_counts_as_well():
 
 def test_what_is_not_a_number_is_refused():
     with pytest.raises(RuntimeError, match="not timed"):
-        case.refuse(float("nan"), QUICK, "a layer")
+        case.check_error(float("nan"), QUICK, "a layer")
 
 
 @pytest.mark.parametrize(
@@ -267,12 +275,15 @@ def test_what_is_not_a_number_is_refused():
         (["layers", "--lowering", "reference"], "--lowering must be one of auto, blocks"),
         (["models", "--model", "vgg"], "--model must be one of resnet50, mobilenet_v1"),
         (["models", "--model", "cifar_resnet", "--set", "depth=3"], "cifar_resnet has no option 'depth'"),
-        (["models", "--model", "transformer_xl", "--set", "window=x"], "window must be int; got 'x'"),
-        (["models", "--model", "transformer_xl", "--set", "num_layers=x"], "num_layers must be int; got 'x'"),
+        (["models", "--model", "transformer_xl", "--set", "window=x"], "window must be a whole number; got 'x'"),
+        (
+            ["models", "--model", "transformer_xl", "--set", "num_layers=x"],
+            "num_layers must be a whole number; got 'x'",
+        ),
         (["models", "--model", "transformer_xl", "--set", "window=-1"], "window must be at least 1; got -1"),
         (["models", "--model", "generation", "--set", "algebra=R"], "algebra cannot be set here"),
         (["models", "--model", "cifar_resnet", "--set", "lowering=blocks"], "lowering cannot be set here"),
-        (["models", "--model", "gru_lm", "--set", "hidden_size=x"], "hidden_size must be int; got 'x'"),
+        (["models", "--model", "gru_lm", "--set", "hidden_size=x"], "hidden_size must be a whole number; got 'x'"),
         (["models", "--model", "gru_lm", "--set", "width=2"], "gru_lm has no option 'width'"),
         (["layers", "--batch", "9" * 30], "--batch"),
         (["peers", "--op", "gru"], "--op must be one of linear, conv2d"),
@@ -381,7 +392,7 @@ def test_what_is_no_row_is_refused_with_its_line(tmp_path, line):
     result = run("figure", str(file), "--out", str(tmp_path / "speed.svg"))
     assert result.exit_code == 2
     assert f"{file}, line 2" in result.output
-    assert "It must hold rows that algebranets bench --save wrote." in result.output
+    assert "It must have rows that algebranets bench --save wrote." in result.output
     file.write_text(json.dumps(ROW))
     assert len(bench.load(file)) == 1
 

@@ -7,8 +7,8 @@ import lightning.pytorch as pl
 import pytest
 
 from algebranets.lab import recipes, train
-from algebranets.lab.train import Hardware, RunFolder, budget, running
-from algebranets.lab.train.callbacks import Checkpoints
+from algebranets.lab.train import Hardware, RunFolder, budget, finishing, running
+from algebranets.lab.train.checkpoints import Checkpoints
 
 HARDWARE = Hardware(accelerator="cpu", log_steps=1)
 TINY = {
@@ -22,34 +22,34 @@ def within(seconds, **settings):
 
 
 def timed(monkeypatch, step, evaluation, spent, save=0.0):
-    monkeypatch.setattr(budget, "_tried", lambda *_: (step, evaluation, save, spent))
+    monkeypatch.setattr(budget, "_time_trial", lambda *_: budget.Seconds(step, evaluation, save, spent))
 
 
 def test_steps_and_evaluations_take_what_is_left(monkeypatch):
     timed(monkeypatch, step=0.1, evaluation=2.0, spent=40.0)
     fitted = budget.fit(within(1500.0, evaluations=12), HARDWARE, 0.0)
     assert fitted.evaluations == 12
-    assert fitted.steps * 0.1 + 12 * 2.0 == pytest.approx(budget.USED * 1460, abs=0.1)
+    assert fitted.steps * 0.1 + 12 * 2.0 == pytest.approx(budget.PLANNED_SHARE * 1460, abs=0.1)
 
 
 def test_checkpoints_take_time_too(monkeypatch):
     """One before each evaluation, and one every five minutes."""
     timed(monkeypatch, step=0.1, evaluation=2.0, spent=0.0, save=1.0)
     fitted = budget.fit(within(1500.0, evaluations=10), HARDWARE, 0.0)
-    assert fitted.steps * 0.1 + 10 * 3.0 + 5 * 1.0 == pytest.approx(budget.USED * 1500, abs=0.1)
+    assert fitted.steps * 0.1 + 10 * 3.0 + 5 * 1.0 == pytest.approx(budget.PLANNED_SHARE * 1500, abs=0.1)
 
 
 def test_a_checkpoint_behind_every_step_is_counted_as_such(monkeypatch):
     timed(monkeypatch, step=0.1, evaluation=2.0, spent=0.0, save=0.01)
     hardware = replace(HARDWARE, checkpoint_minutes=0.0)
     fitted = budget.fit(within(100.0, evaluations=1), hardware, 0.0)
-    assert fitted.steps * 0.1 == pytest.approx(budget.USED * 100 - 1000 * 0.01 - 2.01, abs=0.1)
+    assert fitted.steps * 0.1 == pytest.approx(budget.PLANNED_SHARE * 100 - 1000 * 0.01 - 2.01, abs=0.1)
 
 
 def test_evaluations_do_not_eat_up_the_budget(monkeypatch):
     timed(monkeypatch, step=0.1, evaluation=30.0, spent=0.0)
     fitted = budget.fit(within(600.0, evaluations=100), HARDWARE, 0.0)
-    assert 1 <= fitted.evaluations * 30 <= budget.EVALUATING * 600
+    assert 1 <= fitted.evaluations * 30 <= budget.EVALUATION_SHARE * 600
     assert fitted.steps * 0.1 > 0.7 * 600
 
 
@@ -61,7 +61,7 @@ def test_a_budget_without_room_for_a_step_is_refused(monkeypatch):
 
 def test_a_run_measures_its_budget_once_and_keeps_its_steps(tmp_path, monkeypatch):
     """The steps are found by real steps; a stopped run goes on with them, a finished one is known by its budget."""
-    monkeypatch.setattr(budget, "TIMED", 3)
+    monkeypatch.setattr(budget, "TIMED_STEPS", 3)
     tried, fit = [], budget.fit
     monkeypatch.setattr(running.budget, "fit", lambda *a: tried.append(a) or replace(fit(*a), steps=6, evaluations=2))
     stop = StopAt(3)
@@ -79,11 +79,11 @@ def test_a_run_measures_its_budget_once_and_keeps_its_steps(tmp_path, monkeypatc
 def test_the_trial_ends_when_its_share_of_the_budget_is_over(monkeypatch):
     """Steps are real ones, and few where they take long; evaluations are counted in batches that were not tried."""
     seen = []
-    monkeypatch.setattr(budget, "TRYING", 0.0)
-    begin = budget.Resumable.__init__
-    monkeypatch.setattr(budget.Resumable, "__init__", lambda self, *a: seen.append(self) or begin(self, *a))
-    *seconds, spent = budget._tried(within(60.0), HARDWARE, 0.0)
-    assert seen[0].position == budget.WARM + 1
+    monkeypatch.setattr(budget, "TRIAL_SHARE", 0.0)
+    begin = budget.TrainingLoader.__init__
+    monkeypatch.setattr(budget.TrainingLoader, "__init__", lambda self, *a: seen.append(self) or begin(self, *a))
+    *seconds, spent = budget._time_trial(within(60.0), HARDWARE, 0.0)
+    assert seen[0].position == budget.WARMUP_STEPS + 1
     assert all(0 < part < spent for part in seconds)
 
 
@@ -105,7 +105,7 @@ def test_the_best_of_the_last_share_of_training_counts():
     values = [1.5, 1.2, 1.4, 1.3, 1.6]
     curve = [{"step": 20.0 * n, "bpc": value} for n, value in enumerate(values, 1)]
     for share, value in ((0.0, 1.6), (0.2, 1.3), (0.6, 1.2), (1.0, 1.2)):
-        assert running._judged(recipes.create("gru", settings={"judged_over": share}), curve) == value
+        assert finishing.final_value(recipes.create("gru", settings={"judged_over": share}), curve) == value
     assert recipes.create("gru").judged_over == 0.05  # Section 4.4
 
 

@@ -198,7 +198,7 @@ def test_a_file_is_measured_where_the_runs_own_text_is_gone(runs, tmp_path):
     config = json.loads((tmp_path / "run" / "config.json").read_text())
     config["data"]["name"] = "gone.txt"
     (tmp_path / "run" / "config.json").write_text(json.dumps(config))
-    assert "unknown data set 'gone.txt'" in text(run("eval", tmp_path / "run"))
+    assert "got 'gone.txt'" in text(run("eval", tmp_path / "run"))
     (tmp_path / "other").write_text(PROSE)
     there, here = (run("eval", path, "--data", tmp_path / "other") for path in (runs / "gru_lm", tmp_path / "run"))
     assert column(here) == column(there) != {}
@@ -212,23 +212,23 @@ def test_a_file_is_measured_where_the_runs_own_text_is_gone(runs, tmp_path):
     [
         (["generate", "nowhere"], "nowhere does not exist"),
         (["eval", "nowhere"], "nowhere is no run's folder"),
-        (["generate", "."], ". is no run's folder"),
+        (["generate", "."], ". is not a run's folder"),
         (["eval", "."], ". is no run's folder"),
-        (["generate", "my.txt"], "my.txt is no file of algebranets' weights"),
-        (["generate", "cifar_resnet"], "cifar_resnet holds a cifar_resnet, which classifies images"),
+        (["generate", "my.txt"], "my.txt is not a file of algebranets' weights"),
+        (["generate", "cifar_resnet"], "cifar_resnet holds a cifar_resnet, which is not a language model"),
         (["eval", "cifar_resnet", "--data", "my.txt"], "cifar_resnet holds a cifar_resnet, which classifies images"),
         (["eval", "cifar_resnet", "--split", "test"], "give a run of a language model"),
-        (["eval", "cifar_resnet", "--set", "data.eval_length=8"], "only data.eval_batch_size can be set"),
-        (["eval", "gru_lm", "--set", "optimizer.lr=1"], "data.eval_window can be set; got 'optimizer.lr'"),
+        (["eval", "cifar_resnet", "--set", "data.eval_length=8"], "a finished run must be one of data.eval_batch_size"),
+        (["eval", "gru_lm", "--set", "optimizer.lr=1"], "data.eval_window; got 'optimizer.lr'"),
         (["eval", "gru_lm", "--set", "data.eval_window=8"], "a gru_lm has no window"),
         (["eval", "gru_lm", "--set", "data.eval_length=0"], "data.eval_length must be at least 1; got 0"),
         (["eval", "transformer_xl", "--set", "data.eval_window=-1"], "data.eval_window must be a number of characters"),
         (["eval", "gru_lm", "--split", "tset"], "split must be one of train, valid, test; got 'tset'"),
-        (["eval", "gru_lm", "--split", "test", "--data", "my.txt"], "give one of them"),
-        (["eval", "gru_lm", "--data", "mistyped.txt"], "or a file to measure; mistyped.txt is neither"),
+        (["eval", "gru_lm", "--split", "test", "--data", "my.txt"], "give either --split"),
+        (["eval", "gru_lm", "--data", "mistyped.txt"], "or a file to measure; got mistyped.txt"),
         (["eval", "gru_lm", "--data", "empty.txt"], "empty.txt is empty"),
         (["eval", "gru_lm", "--data", "one.txt"], "one.txt must hold at least 2 characters"),
-        (["generate", "gru_lm", "--prompt", ""], "--prompt must hold at least one character"),
+        (["generate", "gru_lm", "--prompt", ""], "--prompt must have at least one character"),
         (["generate", "gru_lm", "--length", "0"], "--length"),
         (["generate", "gru_lm", "--temperature", "-1"], "temperature must be a number from 0 on; got -1"),
         (["generate", "gru_lm", "--temperature", "nan"], "temperature must be a number from 0 on; got nan"),
@@ -294,9 +294,9 @@ def test_damaged_weights_are_named_and_so_is_what_is_wrong(runs, tmp_path, damag
     spoil(tmp_path / "run" / "weights.safetensors")
     result = run(command, tmp_path / "run")
     assert (result.exit_code, result.stdout) == (2, "")
-    assert "is no file of algebranets' weights, or damaged" in text(result)
+    assert "is not a file of algebranets' weights, or it is damaged" in text(result)
     assert reason in text(result)
-    with pytest.raises(ValueError, match=r"weights\.safetensors is no file of") as caught:
+    with pytest.raises(ValueError, match=r"weights\.safetensors is not a file of") as caught:
         models.load(tmp_path / "run")
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) - len(str(tmp_path)) < 500
@@ -306,7 +306,7 @@ def test_weights_of_a_model_that_there_is_not(runs, tmp_path):
     shutil.copytree(runs / "gru_lm", tmp_path / "run")
     weights = tmp_path / "run" / "weights.safetensors"
     replaced(weights, described(weights, model="gpt"))
-    assert "unknown model 'gpt'" in text(run("generate", tmp_path / "run"))
+    assert "got 'gpt'" in text(run("generate", tmp_path / "run"))
     assert "of a gru_lm, but" in text(run("eval", tmp_path / "run"))
 
 
@@ -316,4 +316,4 @@ def test_a_run_that_is_not_finished_says_how_to_go_on(runs, tmp_path, command):
     shutil.copy(runs / "gru_lm" / "config.json", tmp_path / "run")
     result = run(command, tmp_path / "run")
     assert result.exit_code == 2
-    assert "run is not finished: go on with it by `algebranets train --resume" in text(result)
+    assert "run is not finished: continue it with `algebranets train --resume" in text(result)

@@ -6,20 +6,24 @@ import shlex
 import shutil
 import signal
 import struct
-import subprocess
 import sys
 import time
-from dataclasses import replace
+import traceback
+from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
+from unittest.mock import Mock
 
+import lightning.pytorch as pl
 import pytest
 import torch
 from typer.testing import CliRunner
 
-import algebranets as an
+import algebranets
 from algebranets.lab import recipes
 from algebranets.lab.cli import app
 from algebranets.lab.data import idx
+from algebranets.lab.recipes import sweep as sweeping
 from algebranets.lab.train import RunFolder
 
 TINY = ["--set", "steps=4", "--set", "evaluations=2", "--set", "data.batch_size=20"]
@@ -66,16 +70,19 @@ def test_resuming_a_finished_run_says_so_at_once(finished):
     assert "accuracy" in result.output
 
 
-def test_recipes_lists_every_one_with_its_costs():
+def test_recipes_lists_every_one_with_its_costs(monkeypatch):
+    cost, counted = recipes.cost, {}
+
+    def recorded_cost(experiment):
+        counted[experiment.recipe, str(experiment.algebra)] = account = cost(experiment)
+        return account
+
+    monkeypatch.setattr(recipes, "cost", recorded_cost)  # it takes long
     result = run("recipes")
     assert result.exit_code == 0, result.output
     rows = {line.split()[0]: line for line in result.output.splitlines() if line.split()}
     for name in recipes.RECIPES:
-        sizes = {"in_channels": 1} if name == "digits" else {}
-        experiment = recipes.create(name, "M2R")
-        with torch.device("meta"):
-            model = replace(experiment, model={**experiment.model, **sizes}).build()
-            count = an.account(model, *model.example_inputs()).parameters
+        count = counted[name, "M2R"].parameters
         shown = f"{count / 1e6:#.4g} M" if count >= 1e6 else f"{count / 1e3:#.4g} k"
         assert shown in rows[name]
     assert max(map(len, result.output.splitlines())) <= 80
@@ -83,18 +90,22 @@ def test_recipes_lists_every_one_with_its_costs():
     assert "1.345 M" in rows["digits"]  # at 8 x 8 pixels
 
 
-def test_a_terminal_that_is_too_narrow_cuts_nothing():
+def test_a_terminal_that_is_too_narrow_cuts_nothing(monkeypatch):
+    """Of two recipes, with the longest name and with the shortest numbers."""
+    few = {name: recipes.RECIPES[name] for name in ("transformer_xl-small", "digits")}
+    monkeypatch.setattr(recipes, "RECIPES", few)
     wide, narrow = (
         CliRunner().invoke(app, ["recipes"], env={"COLUMNS": str(columns)}).output.split() for columns in (80, 40)
     )
     assert wide == narrow
+    assert {*few} < {*wide}
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["train"], "give a recipe to train, or --resume"),
-        (["train", "digit"], "unknown recipe 'digit'. Did you mean 'digits'?"),
+        (["train"], "give either a recipe to train, or --resume"),
+        (["train", "digit"], "got 'digit'. Did you mean 'digits'?"),
         (["train", "digits", "--set", "optimizer.learning=1"], "Did you mean"),
         (["train", "digits", "--set", "optimizer.lr=fast"], "optimizer.lr must be a number; got 'fast'"),
         (["train", "digits", "--algebra", "M2r"], "Did you mean 'M2R'?"),
@@ -102,13 +113,13 @@ def test_a_terminal_that_is_too_narrow_cuts_nothing():
         (["train", "digits", "--strategy", "mpi"], "strategy must be one of"),
         (["train", "--resume", "nowhere"], "nowhere is no run's folder"),
         (["train", "cifar10", "--data", "."], "cifar10 is not there"),
-        (["train", "char-lm", "--data", "mistyped.txt"], "or a text to train on; mistyped.txt is neither"),
-        (["train", "digits", "--width", "-1"], "width must be positive"),
+        (["train", "char-lm", "--data", "mistyped.txt"], "or a text to train on; got mistyped.txt"),
+        (["train", "digits", "--width", "-1"], "width must be a positive number"),
         (["train", "digits", "--out", "/dev/null/run"], "Not a directory"),
         (["train", "--resume", "/dev/null"], "is no run's folder"),
-        (["train", "--resume", "x", "--seed", "7", "--out", "y"], "leave --seed, --out away"),
+        (["train", "--resume", "x", "--seed", "7", "--out", "y"], "leave out --seed, --out"),
         (["eval", "nowhere"], "nowhere is no run's folder"),
-        (["sweep", "digits", "--widths", "1,big"], "--widths takes numbers"),
+        (["sweep", "digits", "--widths", "1,big"], "--widths must be numbers"),
         (["sweep", "digits", "--algebras", "R,Q"], "unknown algebra 'Q'"),
         (["sweep", "digits", "--set", "model.lift=zero"], "lift must be one of learned, zeros, copy"),
         (["recipes", "--algebras", "Q"], "unknown algebra 'Q'"),
@@ -140,7 +151,7 @@ def test_eval_and_resume_agree_on_what_is_finished(finished, tmp_path):
     folder = shutil.copytree(finished[0], tmp_path / "run")
     (folder / "weights.safetensors").unlink()
     said = text(run("eval", folder))
-    assert "is not finished: go on with it by `algebranets train --resume" in said
+    assert "is not finished: continue it with `algebranets train --resume" in said
     assert run("train", "--resume", folder).exit_code == 0
     assert run("eval", folder).exit_code == 0
 
@@ -182,6 +193,7 @@ def test_a_sweep_over_a_text_of_ones_own_knows_what_is_done(tmp_path):
     assert not (made / "output.txt").exists()
 
 
+@pytest.mark.usefixtures("in_process")
 def test_a_sweep_does_not_take_another_experiments_result_for_its_own(tmp_path):
     """Two texts of one name; and two algebras of one name, which it refuses before anything runs."""
     small = {"steps": 1, "evaluations": 1, "data.batch_size": 4, "data.length": 16, "model.hidden_size": 8}
@@ -238,40 +250,86 @@ def test_sweep_trains_all_side_by_side_and_skips_what_is_done(tmp_path):
     assert not (made[0].parent / "output.txt").exists()
 
 
+class InProcess:
+    """Takes the place of ``subprocess.Popen``: runs a sweep's command in this process, which is faster."""
+
+    def __init__(self, command, stdout, **_):
+        assert command[:3] == [sys.executable, "-m", "algebranets"]
+        result = run(*command[3:])
+        stdout.write(result.output.encode())
+        self.code = result.exit_code
+
+    def poll(self):
+        return self.code
+
+
+@pytest.fixture
+def in_process(monkeypatch):
+    monkeypatch.setattr(sweeping, "subprocess", SimpleNamespace(Popen=InProcess))
+    monkeypatch.setattr(sweeping, "time", SimpleNamespace(sleep=lambda _: None))
+
+
+@pytest.mark.usefixtures("in_process")
 def test_a_sweep_takes_every_value_that_each_names(tmp_path):
     each = ["--each", "pruning.sparsity=0.5,0.25", "--each", "pruning.unit=tuple,component"]
     fixed = ["--set", "pruning.every=1", *TINY]
-    result = run(
-        "sweep", "digits", "--algebras", "M2R", "--widths", 0.125, *each, *fixed, "--out", tmp_path, "--jobs", 2
-    )
+    result = run("sweep", "digits", "--algebras", "M2R", "--widths", 0.125, *each, *fixed, "--out", tmp_path)
     assert result.exit_code == 0, result.output
     made = [json.loads(path.read_text()) for path in tmp_path.glob("digits/*/result.json")]
     found = {(row["experiment"]["pruning"]["sparsity"], row["experiment"]["pruning"]["unit"]) for row in made}
     assert found == {(share, unit) for share in (0.5, 0.25) for unit in ("tuple", "component")}
     assert all(row["nonzero"] < row["parameters"] for row in made)
     assert "there is no setting 'pruning.size'" in text(run("sweep", "digits", "--each", "pruning.size=1,2"))
-    assert "--each takes a setting and its values" in text(run("sweep", "digits", "--each", "pruning.sparsity"))
+    assert "--each must be a setting and values" in text(run("sweep", "digits", "--each", "pruning.sparsity"))
 
 
+@pytest.mark.usefixtures("in_process")
 def test_a_sweep_says_why_a_run_failed(tmp_path):
     result = run("sweep", "cifar10", "--algebras", "R", "--data", tmp_path, "--out", tmp_path / "runs")
     assert result.exit_code == 2
     assert "failed: R-seed0: error: cifar10 is not there" in text(result)
-    assert f"All it printed is in {tmp_path / 'runs/cifar10/R-seed0/output.txt'}" in text(result)
+    assert f"Its full output is in {tmp_path / 'runs/cifar10/R-seed0/output.txt'}" in text(result)
     assert "algebranets report" not in result.output
 
 
-def test_a_sweep_that_is_stopped_stops_its_runs_behind_checkpoints(tmp_path):
-    arguments = ["sweep", "digits", "--algebras", "R", "--set", "steps=100000", "--out", str(tmp_path)]
-    process = subprocess.Popen([sys.executable, "-m", "algebranets", *arguments], stdout=subprocess.PIPE)
+@contextmanager
+def sigterm_restored():
+    """A sweep handles SIGTERM until its process ends."""
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def test_a_sweep_that_is_stopped_stops_its_runs(tmp_path, monkeypatch):
+    """It asks each that is running to stop, and waits for it."""
+    started = Mock(**{"poll.return_value": None})
+    monkeypatch.setattr(sweeping, "subprocess", SimpleNamespace(Popen=lambda *_, **__: started))
+    monkeypatch.setattr(sweeping, "time", SimpleNamespace(sleep=lambda _: signal.raise_signal(signal.SIGTERM)))
+    with sigterm_restored():
+        result = run("sweep", "digits", "--algebras", "R,C", *TINY, "--out", tmp_path)
+    assert result.exit_code == 130
+    assert "the same command continues it" in result.output
+    assert [name for name, *_ in started.method_calls] == ["terminate", "wait"]
+
+
+@pytest.mark.slow
+def test_a_sweep_that_is_stopped_stops_its_runs_behind_checkpoints(tmp_path, monkeypatch):
+    """The sweep is in this process, and gets its signal while it waits for the run, which is in one of its own."""
     folder = RunFolder(tmp_path / "digits" / "R-steps-100000-seed0")
     deadline = time.monotonic() + 120
-    while not any(row["step"] >= 1 for row in folder.rows()) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    process.send_signal(signal.SIGTERM)
-    output, _ = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert b"the same command goes on with it" in output
+
+    def wait(_):
+        if any(row["step"] >= 1 for row in folder.rows()) or time.monotonic() > deadline:
+            signal.raise_signal(signal.SIGTERM)
+        time.sleep(0.05)
+
+    monkeypatch.setattr(sweeping, "time", SimpleNamespace(sleep=wait))
+    with sigterm_restored():
+        result = run("sweep", "digits", "--algebras", "R", "--set", "steps=100000", "--out", tmp_path)
+    assert result.exit_code == 130
+    assert "the same command continues it" in result.output
     assert len(folder.checkpoints()) == 1
     assert "stopped by SIGTERM" in folder.log.read_text()
 
@@ -296,3 +354,17 @@ def test_a_run_that_diverges_ends_with_one_message(tmp_path):
     assert "Traceback" not in result.output
     assert Path(tmp_path / "run" / "log.txt").exists()
     assert os.path.exists(tmp_path / "run" / "config.json")
+
+
+def test_from_the_command_to_lightning_are_at_most_five_functions(tmp_path, monkeypatch):
+    """docs/design.md prints them."""
+    path = []
+
+    def fit(*_, **__):
+        source = Path(algebranets.__file__).parent
+        path.extend(frame.name for frame in traceback.extract_stack() if Path(frame.filename).is_relative_to(source))
+        raise ValueError("far enough")
+
+    monkeypatch.setattr(pl.Trainer, "fit", fit)
+    assert "far enough" in text(run("train", "digits", "--accelerator", "cpu", "--out", tmp_path / "run"))
+    assert path == ["main", "train", "run_with_bar", "run", "train"]

@@ -210,7 +210,7 @@ def test_pixels_have_mean_0_and_variance_1():
         ({"test_images": torch.zeros(3, 1, 4, 5, dtype=torch.uint8)}, r"test_images .* got torch.uint8 \(3, 1, 4, 5\)"),
         ({"test_images": torch.zeros(3, 1, 5, 5, dtype=torch.uint8)}, "training and test images must be of one size"),
         ({"train_labels": torch.zeros(2, dtype=torch.long)}, "train_labels must be int64, one for each of 3 images"),
-        ({"test_labels": torch.tensor([0, 1, 2])}, "test_labels must lie between 0 and 1; some lie from 0 to 2"),
+        ({"test_labels": torch.tensor([0, 1, 2])}, "test_labels must lie between 0 and 1; got labels from 0 to 2"),
     ],
 )
 def test_tensors_that_are_no_data_set_are_refused(changes, message):
@@ -303,7 +303,7 @@ def test_a_text_that_is_too_short_says_how_long_it_must_be():
         alphabet(31).evaluation(1, 5, split="test")
     with pytest.raises(ValueError, match="split must be one of train, valid, test; got 'dev'"):
         alphabet().evaluation(1, 5, split="dev")
-    with pytest.raises(ValueError, match="batch_size and length must be at least 1; got 1 and 0"):
+    with pytest.raises(ValueError, match="length must be at least 1; got 0"):
         alphabet().training(1, 0)
     with pytest.raises(ValueError, match="valid must be one row of uint8"):
         Text("wrong", alphabet().train, alphabet().valid.long(), alphabet().test)
@@ -407,7 +407,7 @@ def test_a_folder_that_is_no_data_set_is_explained(folder, tmp_path):
         with pytest.raises(ValueError, match=f"crop must lie between 1 and 8192; got {crop}"):
             ImageFolder(folder).evaluation(2, crop=crop)
     save(folder / "val" / "c" / "0.png", (0, 0, 0))
-    with pytest.raises(ValueError, match="classes of the training images only; 1 are none of theirs, such as c"):
+    with pytest.raises(ValueError, match="classes of the training images only; c is not among them"):
         ImageFolder(folder)
     (folder / "train" / "c").mkdir()
     with pytest.raises(ValueError, match="train/c must hold images of its class"):

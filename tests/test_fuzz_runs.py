@@ -15,9 +15,9 @@ from algebranets.lab import data as datasets
 from algebranets.lab import recipes, train
 from algebranets.lab.data import cifar, corpora, idx
 from algebranets.lab.report import curves, summary, tables
-from algebranets.lab.report.groups import studies
+from algebranets.lab.report.study import studies
 from algebranets.lab.train import Hardware, Result, RunFolder
-from algebranets.lab.train.folder import read_checkpoint
+from algebranets.lab.train.checkpoint_files import read_checkpoint
 from fuzz import fuzzed
 from test_data_files import cifar_files, idx_files
 

@@ -17,14 +17,14 @@ import algebranets as an
 import zoo
 from algebranets import CROSS, DUAL, M2C, M2R, M3R, M4R, C, H, R, product
 from algebranets.lab import recipes, train
-from algebranets.lab.train.hardware import capture
-from algebranets.nn import windowed
+from algebranets.lab.train.cuda_graphs import capture
 from algebranets.nn.relative import RelativeAttention, sinusoids
+from algebranets.ops.window_attention import window_attention
 from algebranets.product import Geometry
 from algebranets.pruning import Pruner
 from conftest import ALGEBRAS
 from test_models import logits_of, small
-from test_whitening import assert_compiled_alike, assert_sums_of_products, over_sums
+from test_whitening import assert_compiled_alike, assert_whitening_sums, over_sums
 
 pytestmark = pytest.mark.gpu
 over_layers = pytest.mark.parametrize("example", zoo.LAYERS, ids=lambda e: e.label)
@@ -195,7 +195,7 @@ def test_autocast_on_the_gpu(example, algebra, dtype):
 @over_two
 def test_the_default_compiler_on_the_gpu(name, algebra):
     torch._dynamo.reset()
-    example = next(e for e in zoo.LAYERS if e.name == name)
+    example = zoo.plainest(name)
     layer = example.make(algebra, device="cuda")
     twin = copy.deepcopy(layer)
     inputs = [x.cuda() for x in example.feed(algebra)]
@@ -204,7 +204,7 @@ def test_the_default_compiler_on_the_gpu(name, algebra):
 
 @over_sums
 def test_whitenings_kernel_on_the_gpu(shape):
-    assert_sums_of_products(shape, "cuda")
+    assert_whitening_sums(shape, "cuda")
 
 
 @pytest.mark.parametrize("algebra", [C, H], ids=str)
@@ -289,7 +289,7 @@ def test_a_model_gives_on_the_gpu_what_it_gives_on_the_cpu(name, algebra):
     ("time", "past", "window"), [(130, 0, 300), (130, 77, 77), (64, 300, 300), (5, 0, 3), (256, 900, 2000)]
 )
 @pytest.mark.parametrize("compiled", [False, True])
-def test_windowed_attention_is_as_near_to_the_masked_attention_as_that_is_in_its_precision(
+def test_window_attention_is_as_near_to_the_masked_attention_as_that_is_in_its_precision(
     algebra, size, time, past, window, compiled
 ):
     torch._dynamo.reset()
@@ -299,7 +299,7 @@ def test_windowed_attention_is_as_near_to_the_masked_attention_as_that_is_in_its
 @pytest.mark.parametrize(
     ("algebra", "size"), [(R, 144), (M3R, 144), (H, 64), (H, 48), (M2R, 16), (M2C, 16), (M4R, 16), (C, 256)], ids=str
 )
-def test_windowed_attention_reads_heads_in_any_pieces(algebra, size):
+def test_window_attention_reads_heads_in_any_pieces(algebra, size):
     assert_as_near_by_kernels(algebra, size, time=130, past=77, window=100)
 
 
@@ -322,7 +322,7 @@ def assert_as_near_by_kernels(algebra, size, time, past, window, compiled=False)
 
 
 @pytest.mark.parametrize("algebra", [R, M2R], ids=str)
-def test_windowed_attention_has_more_scores_than_int32_has_numbers(algebra):
+def test_window_attention_has_more_scores_than_int32_has_numbers(algebra):
     def tensors(*shapes):
         return [torch.randn(shape, device="cuda", dtype=torch.bfloat16) for shape in shapes]
 
@@ -333,7 +333,7 @@ def test_windowed_attention_has_more_scores_than_int32_has_numbers(algebra):
     results = []
     for rows in (slice(None), slice(-1, None)):  # all texts, and the last by itself
         given = [t[rows].clone().requires_grad_() for t in (content, position, k, v)]
-        y = windowed.attend(*given, r, heads, algebra.dim)
+        y = window_attention(given[:2], *given[2:], r, heads, dim=algebra.dim)
         results.append([t[-1] for t in (y, *torch.autograd.grad(y, given, grad[rows]))])
     assert_same(*results)
 
@@ -441,7 +441,7 @@ def test_captured_training_is_training(settings, tmp_path):
 )
 def test_captured_training_on_text_is_training(recipe, algebra, strategy, tmp_path, monkeypatch):
     """Also where a pass ends and the state is dropped; evaluation is compiled, not captured."""
-    from algebranets.lab.train import callbacks
+    from algebranets.lab.train import cuda_graphs
     from test_training import SMALL, rows
 
     (tmp_path / "text").write_bytes(b"All algebras are equal. " * 20)
@@ -451,7 +451,7 @@ def test_captured_training_on_text_is_training(recipe, algebra, strategy, tmp_pa
         settings |= {"model.dropout": 0.0, "data.eval_window": 9}
     experiment = recipes.create(recipe, algebra, settings=settings)
     captures = Mock(wraps=capture)
-    monkeypatch.setattr(callbacks, "capture", captures)
+    monkeypatch.setattr(cuda_graphs, "capture", captures)
     train.run(experiment, tmp_path / "plain", train.Hardware(accelerator="cuda", log_steps=1))
     compiled = train.Hardware(accelerator="cuda", log_steps=1, compile=True, strategy=strategy)
     train.run(experiment, tmp_path / "compiled", compiled)

@@ -98,9 +98,9 @@ def test_polar_over_c_is_trabelsis_and_over_h_gaudet_and_maidas():
 
 
 def test_polar_needs_a_unit_and_a_known_criterion():
-    with pytest.raises(ValueError, match="polar_ needs an algebra with a unit, which CROSS has not"):
+    with pytest.raises(ValueError, match="polar_ needs an algebra with a unit, which CROSS does not have"):
         init.polar_(torch.empty(product.weight_shape(CROSS, 2, 2)), CROSS)
-    with pytest.raises(ValueError, match="criterion must be 'xavier' or 'kaiming'; got 'lecun'"):
+    with pytest.raises(ValueError, match="criterion must be one of xavier, kaiming; got 'lecun'"):
         init.polar_(torch.empty(product.weight_shape(H, 2, 2)), H, "lecun")
 
 
@@ -164,8 +164,8 @@ def test_assigning_where_it_cannot_be_done_is_explained_and_changes_nothing():
         warnings.simplefilter("ignore", FutureWarning)
         nn.utils.weight_norm(hooked)
     messages = {
-        square: "weight is parametrized by Squared, to which this value cannot be assigned: they must have a right_inv",
-        exponential: "weight is parametrized by _Orthogonal, to which this value cannot be assigned",
+        square: "weight is parametrized by Squared, which does not take this value: each parametrization must have a",
+        exponential: "weight is parametrized by _Orthogonal, which does not take this value",
         hooked: "weight must be a parameter to be assigned to, but a hook computes it in each forward",
     }
     for layer, message in messages.items():

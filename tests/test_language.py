@@ -367,7 +367,7 @@ def test_tokens_that_are_none_of_the_models_are_explained():
     model, _ = small("gru_lm", R)
     with pytest.raises(ValueError, match="tokens must lie between 0 and 6; got some from 2 to 7"):
         next(sample(model, torch.tensor([[2, 7]]), 1))
-    with pytest.raises(ValueError, match="generate takes a model of bytes, vocab_size=256; got 7"):
+    with pytest.raises(ValueError, match="generate needs a model of bytes, vocab_size=256; got 7"):
         next(generate(model, "x"))
 
 

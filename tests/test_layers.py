@@ -18,13 +18,31 @@ import zoo
 from algebranets import M2C, M2R, C, H, R, product
 from algebranets.algebra import CATALOGUE, direct_sum
 from algebranets.nn import __all__ as our_names
-from conftest import ALGEBRAS
+from conftest import ALGEBRAS, over_kinds, thinned
 from fuzz import fuzzed
 
 over_layers = pytest.mark.parametrize("example", zoo.LAYERS, ids=lambda e: e.label)
 over_twins = pytest.mark.parametrize("example", zoo.TWINS, ids=lambda e: e.label)
 over_two = pytest.mark.parametrize("algebra", [M2R, H], ids=str)
 RECURRENT = ("RNN", "LSTM", "GRU")
+#: Layers that lower products of an algebra themselves or treat its components one by one; others are made of them.
+OF_PRODUCTS = ("Linear", "Conv2d", "ConvTranspose2d", "GRU", "TupleNorm", "TupleGate")
+#: The same class with another number of axes.
+SAME_CLASS = ("Conv3d", "ConvTranspose1d", "ConvTranspose3d", "Lift1d", "Lift3d", "Whitening1d", "Whitening3d")
+
+
+def is_traced_often(example, algebra):
+    """One example of each class over a folded algebra, and of some classes over one that is laid out."""
+    names = OF_PRODUCTS if algebra != M2R else our_names
+    is_chosen = example in zoo.ONE_EACH or example.name == "Linear"
+    return is_chosen and example.name in names and example.name not in SAME_CLASS
+
+
+over_traced = pytest.mark.parametrize(
+    ("example", "algebra"),
+    thinned(((e, a) for e in zoo.LAYERS for a in (M2R, H)), is_traced_often),
+    ids=lambda v: getattr(v, "label", str(v)),
+)
 
 
 def assert_same(result, expected, **tolerance):
@@ -33,14 +51,10 @@ def assert_same(result, expected, **tolerance):
 
 
 def test_the_zoo_has_every_layer():
-    """But for what others are made into: see test_sparse.py."""
-    assert {example.name for example in zoo.LAYERS} == {*our_names} - {
-        "Embedding",
-        "init",
-        "SparseConv",
-        "SparseLinear",
-    }
-    assert SOUND.keys() == {*our_names} - {"init", "SparseConv", "SparseLinear"}
+    """Sparse layers are made from others: see test_sparse.py."""
+    layers = {*our_names} - {"AlgebraWeight", "init", "SparseConv", "SparseLinear"}
+    assert {example.name for example in zoo.LAYERS} == layers - {"Embedding"}
+    assert SOUND.keys() == layers
 
 
 @over_twins
@@ -93,12 +107,15 @@ def test_an_empty_batch_goes_through_every_layer(example, algebra):
     assert [list(shape) for shape in shapes(lambda x, axis: x.narrow(axis, 0, 0))] == expected
 
 
+#: TupleDropout draws anew each time.
+TRACED = [e for e in zoo.LAYERS if e.batch_axis is not None and e.name != "TupleDropout"]
+
+
 @pytest.mark.parametrize(
-    "example",
-    [e for e in zoo.LAYERS if e.batch_axis is not None and e.name != "TupleDropout"],  # which draws anew each time
-    ids=lambda e: e.label,
+    ("example", "algebra"),
+    thinned(((e, a) for e in TRACED for a in (M2R, H)), is_traced_often),
+    ids=lambda v: getattr(v, "label", str(v)),
 )
-@over_two
 @pytest.mark.filterwarnings("ignore")  # torch's: jit is deprecated, sizes that are checked are constants of the trace
 def test_a_trace_serves_batches_of_other_sizes(example, algebra):
     layer, inputs = example.make(algebra), example.feed(algebra)
@@ -150,7 +167,7 @@ def test_over_r_embedding_is_torchs():
 
 
 @over_layers
-@pytest.mark.parametrize("algebra", ALGEBRAS, ids=str)
+@over_kinds
 def test_every_layer_runs_forward_and_backward_over_every_algebra(example, algebra):
     layer = example.make(algebra)
     inputs = [x.requires_grad_() for x in example.feed(algebra)]
@@ -244,11 +261,12 @@ def _autocast_recurrent(example, layer, inputs, dtype):
 
 #: Every example over a folded algebra, and one of each layer over one that is laid out. Recurrent layers have many
 #: weights, and tracing rho(w) takes long over H; C is stored and laid out the same way.
-COMPILED = [(e, M2R) for e in zoo.LAYERS]
-COMPILED += [(e, C if e.name in RECURRENT else H) for e in {e.name: e for e in zoo.LAYERS}.values()]
+COMPILED = [(e, M2R) for e in zoo.LAYERS] + [(e, C if e.name in RECURRENT else H) for e in zoo.ONE_EACH]
 
 
-@pytest.mark.parametrize(("example", "algebra"), COMPILED, ids=lambda v: getattr(v, "label", str(v)))
+@pytest.mark.parametrize(
+    ("example", "algebra"), thinned(COMPILED, is_traced_often), ids=lambda v: getattr(v, "label", str(v))
+)
 def test_compile_takes_a_layer_whole(example, algebra):
     torch._dynamo.reset()
     layer = example.make(algebra)
@@ -273,18 +291,20 @@ def test_compile_takes_a_layer_whole(example, algebra):
     assert_same(*grads)
 
 
-@pytest.mark.parametrize("name", ["Linear", "Conv2d", "MultiheadAttention", "Whitening2d"])
+@pytest.mark.parametrize(
+    "name",
+    thinned(((n,) for n in ("Linear", "Conv2d", "MultiheadAttention", "Whitening2d")), lambda name: name != "Linear"),
+)
 def test_the_default_compiler_gives_the_same_result(name):
     torch._dynamo.reset()
-    example = next(e for e in zoo.LAYERS if e.name == name)
+    example = zoo.plainest(name)
     layer = example.make(M2R)
     twin = copy.deepcopy(layer)
     inputs = example.feed(M2R)
     assert_same(torch.compile(layer, fullgraph=True)(*inputs), twin(*inputs))
 
 
-@over_layers
-@over_two
+@over_traced
 def test_export(example, algebra):
     layer = example.make(algebra).eval()
     inputs = tuple(example.feed(algebra))
@@ -297,12 +317,16 @@ def test_export(example, algebra):
     assert_same(program.module()(*inputs), layer(*inputs))
 
 
+BATCHES = [("Linear", 0), ("Conv2d", 0), ("Whitening2d", 0), ("GRU", 1), ("MultiheadAttention", 1)]
+
+
 @pytest.mark.parametrize(
-    ("name", "axis"), [("Linear", 0), ("Conv2d", 0), ("Whitening2d", 0), ("GRU", 1), ("MultiheadAttention", 1)]
+    ("name", "axis", "algebra"),
+    thinned(((*case, a) for case in BATCHES for a in (M2R, H)), lambda n, _, a: a == (H if n in OF_PRODUCTS else M2R)),
+    ids=str,
 )
-@over_two
 def test_export_keeps_the_batch_size_open(name, axis, algebra):
-    example = next(e for e in zoo.LAYERS if e.name == name)
+    example = zoo.plainest(name)
     layer, inputs = example.make(algebra).eval(), example.feed(algebra)
     program = torch.export.export(
         layer, tuple(inputs), dynamic_shapes=tuple({axis: torch.export.Dim.DYNAMIC} for _ in inputs)
@@ -421,7 +445,7 @@ def test_names_that_need_no_algebra_are_torchs():
         (lambda: an.nn.GRU(8, 6, algebra=H), "hidden_size is 6"),
         (lambda: an.nn.GRU(8, 8, proj_size=4, algebra=H), "proj_size is only for the LSTM"),
         (lambda: an.nn.LSTM(8, 8, proj_size=8, algebra=H), "proj_size must be at least 0 and less than hidden_size=8"),
-        (lambda: an.nn.RNN(8, 8, nonlinearity="gelu", algebra=H), "nonlinearity must be 'tanh' or 'relu'"),
+        (lambda: an.nn.RNN(8, 8, nonlinearity="gelu", algebra=H), "nonlinearity must be one of tanh, relu; got 'gelu'. Did you mean 'relu'"),
         (lambda: an.nn.GRU(8, 8, num_layers=0, algebra=H), "num_layers must be at least 1"),
         (lambda: an.nn.GRU(8, 8, dropout=2, algebra=H), "dropout must lie between 0 and 1"),
         (lambda: an.nn.GRU(8, 8, algebra=H)(torch.randn(3, 2, 4)), "input_size=8 features; got 4"),
@@ -429,9 +453,9 @@ def test_names_that_need_no_algebra_are_torchs():
         (lambda: an.nn.GRU(8, 8, algebra=H)(torch.randn(3, 2, 8), torch.randn(1, 3, 8)), r"a hidden state must have shape \(1, 2, 8\); got \(1, 3, 8\)"),
         (lambda: an.nn.MultiheadAttention(8, 4, algebra=H), "embed_dim=8 does not give num_heads=4 heads whole H tuples: it must be a multiple of 16"),
         (lambda: an.nn.MultiheadAttention(8, 2, kdim=6, algebra=H), "kdim is 6"),
-        (lambda: an.nn.TransformerEncoderLayer(8, 2, activation="tanh", algebra=H), "activation must be 'relu', 'gelu' or a function"),
+        (lambda: an.nn.TransformerEncoderLayer(8, 2, activation="tanh", algebra=H), "activation must be one of relu, gelu; got 'tanh'"),
         (lambda: an.nn.Lift(3, mode="ones", algebra=H), "mode must be one of learned, zeros, copy"),
-        (lambda: an.nn.Lift(3, num_layers=3, algebra=H), "num_layers must be 1 or 2"),
+        (lambda: an.nn.Lift(3, num_layers=3, algebra=H), "num_layers must be one of 1, 2; got 3"),
         (lambda: an.nn.Lift(3, algebra=H)(torch.randn(2, 4)), "must have 3 channels; got shape"),
         (lambda: an.nn.TupleNorm(algebra=H)(torch.randn(2, 6)), "axis 1 is 6, which does not hold whole H tuples"),
         (lambda: an.nn.TupleGate("median", algebra=H), "g must be 'mean', 'determinant' or a function"),

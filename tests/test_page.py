@@ -12,9 +12,11 @@ from typer.testing import CliRunner
 
 from algebranets.algebra import CATALOGUE
 from algebranets.lab.cli import app
-from algebranets.lab.report import figures, page, style
-from algebranets.lab.report.groups import studies
+from algebranets.lab.drawing import style
+from algebranets.lab.report import figures, page
 from algebranets.lab.report.pruned import figures as pruned_figures
+from algebranets.lab.report.study import studies
+from algebranets.lab.report.words import environment
 from runs import cifar_results, pruned, pruned_results, result
 
 
@@ -26,8 +28,8 @@ def only(results):
 # Figures --------------------------------------------------------------------------------------------------------------
 
 
-def luminance(colour):
-    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+def luminance(color):
+    parts = [int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)]
     linear = [part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
@@ -37,13 +39,13 @@ def contrast(one_, other):
     return (high + 0.05) / (low + 0.05)
 
 
-def test_colours_stand_out_from_light_and_dark_pages():
-    template = (page.resources("algebranets.lab.report") / "page.html").read_text()
+def test_colors_stand_out_from_light_and_dark_pages():
+    template, *_ = environment().loader.get_source(environment(), "page.html")
     backgrounds = re.findall(r"--card: (#\w{6})", template)
     assert len(backgrounds) == 2
-    for colour in style.COLOURS[1:]:
-        assert all(contrast(colour, background) >= 3 for background in backgrounds), colour
-    assert len(set(style.COLOURS)) == len(CATALOGUE)
+    for color in style.COLORS[1:]:
+        assert all(contrast(color, background) >= 3 for background in backgrounds), color
+    assert len(set(style.COLORS)) == len(CATALOGUE)
 
 
 def test_figures_are_the_same_each_time_and_carry_no_fixed_ink():
@@ -111,8 +113,9 @@ def test_pruned_networks_do_not_flood_the_page(tmp_path):
     assert described((tmp_path / "cifar10-pruned-curves.svg").read_text()) == f"top-1 accuracy by epoch: {names}."
     drawn = {path.stem.removeprefix("cifar10-pruned-") for path in tmp_path.glob("*.svg")}
     assert drawn == {"sparsity", "nonzero", "multiplies-left", "criteria", "pruning", "curves", "curves-loss"}
-    for heading in ("Pruned", "Criteria against the norm", "Components against tuples", "Quality of pruned networks"):
+    for heading in ("Criteria compared with the norm", "Components compared with tuples", "Quality of pruned networks"):
         assert f"<h3>{heading}</h3>" in text
+    assert "<h3>Pruned</h3>" in text
 
 
 @pytest.mark.parametrize("settings", [{}, {"unit": "component"}, {"criterion": "determinant"}, {"sparsity": 0.0}])
@@ -124,10 +127,11 @@ def test_a_study_of_one_run_has_a_page(settings, tmp_path):
 
 def test_algebras_of_ones_own_look_like_no_other():
     names = ["R", "C", "clifford(2,0,0)", "clifford(1,1,0)", "split", "M3R"]
-    study = only([replace(result(90.0), algebra=name) for name in names])
-    looks = [style.line_style(study, name)["color"] for name in names]
-    assert len(set(looks)) == len(names)
-    assert len({style.mark_style(study, name)["marker"] for name in names}) == len(names)
+    places = style.places(names)
+    assert set(places) == set(names)
+    assert len({style.line_style(place)["color"] for place in places.values()}) == len(names)
+    assert len({style.mark_style(place)["marker"] for place in places.values()}) == len(names)
+    assert style.places(["C"])["C"] == places["C"]  # whatever else is drawn
 
 
 def test_printed_figures_are_tied_to_ours():
@@ -236,7 +240,7 @@ def test_the_page_holds_everything_and_asks_for_nothing(written):
     assert len(outline.ids) == len(set(outline.ids))
     assert outline.headings[0] == 1
     assert all(after <= before + 1 for before, after in zip(outline.headings, outline.headings[1:], strict=False))
-    for heading in ("Against the paper", "Ablations", "What quality costs", "Learning curves", "What differs"):
+    for heading in ("Compared with the paper", "Ablations", "Quality and cost", "Learning curves", "What differs"):
         assert f"<h3>{heading}" in text
 
 
@@ -289,7 +293,7 @@ def test_runs_that_are_not_finished_are_named(tmp_path):
         (tmp_path / "runs" / name / "config.json").write_text("{}")
     ran = report(tmp_path / "runs", "--out", tmp_path / "out")
     assert ran.exit_code == 0, ran.output
-    assert f"Left out, as it is not finished: {tmp_path / 'runs' / 'diverged'}" in ran.stdout
+    assert f"Left out, because it is not finished: {tmp_path / 'runs' / 'diverged'}" in ran.stdout
     assert ran.stdout.count("Left out") == 1
 
 

@@ -15,10 +15,9 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from algebranets import CROSS, DUAL, M2C, M2R, M3R, M4R, C, H, R, diagonal, from_tuples, product, tuples
 from algebranets.algebra import CATALOGUE, clifford, direct_sum
-from algebranets.product import Geometry
-from algebranets.product.blocks import matrix as matrix_module
+from algebranets.product import Geometry, auto
 from algebranets.product.cells import MODES
-from conftest import ALGEBRAS
+from conftest import ALGEBRAS, KINDS, thinned
 
 conv_module = importlib.import_module("algebranets.product.blocks.conv")  # `blocks.conv` is its function
 
@@ -82,10 +81,18 @@ GEOMETRIES = {
 }
 
 
+def is_convolved_often(algebra, geometry):
+    """Every geometry over a folded weight, a laid out one and several blocks; the two that have most over others."""
+    of_all = algebra in (M2R, H, direct_sum(C, M2R))
+    return of_all or (algebra in KINDS and geometry in ("all", "transposed groups"))
+
+
 @over_lowerings
-@over_all
-@pytest.mark.parametrize("geometry", GEOMETRIES.values(), ids=GEOMETRIES)
+@pytest.mark.parametrize(
+    ("algebra", "geometry"), thinned(((a, g) for a in ALGEBRAS for g in GEOMETRIES), is_convolved_often), ids=str
+)
 def test_conv2d(algebra, lowering, geometry):
+    geometry = GEOMETRIES[geometry]
     num_in, num_out = 4, 8 // geometry.groups if geometry.groups == 2 else 4
     ends = (num_in, num_out) if geometry.transposed else (num_out, num_in)
     w = weight(algebra, ends[0], ends[1] // geometry.groups, (3, 2))
@@ -106,7 +113,7 @@ def test_conv2d(algebra, lowering, geometry):
 def test_copies_may_be_convolved_side_by_side(algebra, geometry, kernel, monkeypatch):
     """As a GPU does it where channels are few: one weight for all copies, zeros between them."""
     folds = []
-    monkeypatch.setattr(conv_module, "_narrow", lambda *_: True)
+    monkeypatch.setattr(auto, "convolves_copies_at_once", lambda *_: True)
     monkeypatch.setattr(conv_module, "_fold", lambda x, num_copies: folds.append(num_copies) or x)
     x, w, b = randn(2, 3 * algebra.dim, 5, 6), weight(algebra, 3, 3, kernel), randn(3 * algebra.dim)
 
@@ -163,11 +170,21 @@ def directions(algebra, mode, num, num_in, hidden, given=("b_ih", "b_hh"), proje
     return found
 
 
+BIASES = [(1, ("b_ih", "b_hh")), (2, ("b_ih", "b_hh")), (2, ("b_ih",)), (1, ())]
+SEQUENCES = [(a, mode, packed, *b) for a in ALGEBRAS for mode in MODES for packed in (False, True) for b in BIASES]
+
+
+def is_computed_often(algebra, mode, packed, num, given):
+    """Every kind of sequence over a folded weight, a laid out one and several blocks; two kinds over all others."""
+    of_all = algebra in (M2R, H, direct_sum(C, M2R))
+    return of_all or (algebra in KINDS and (mode, packed, num, given) in SEQUENCE_KINDS)
+
+
+SEQUENCE_KINDS = [("GRU", False, *BIASES[1]), ("LSTM", True, *BIASES[0])]
+
+
 @of_sequences
-@over_all
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("packed", [False, True])
-@pytest.mark.parametrize(("num", "given"), [(1, ("b_ih", "b_hh")), (2, ("b_ih", "b_hh")), (2, ("b_ih",)), (1, ())])
+@pytest.mark.parametrize(("algebra", "mode", "packed", "num", "given"), thinned(SEQUENCES, is_computed_often), ids=str)
 def test_recurrent(algebra, lowering, mode, packed, num, given):
     hidden, projection = 3, 2 if mode == "LSTM" and num == 1 else 0
     layers = directions(algebra, mode, num, 2, hidden, given, projection)
@@ -201,7 +218,11 @@ def test_directions_may_differ_in_the_biases_they_have(algebra, lowering, mode):
 
 
 @over_lowerings
-@pytest.mark.parametrize("algebra", [C, H, M2R, M2C, DUAL, CROSS, diagonal(3)], ids=str)
+@pytest.mark.parametrize(
+    "algebra",
+    thinned(((a,) for a in (C, H, M2R, M2C, DUAL, CROSS, diagonal(3))), lambda algebra: algebra in (C, M2R, CROSS)),
+    ids=str,
+)
 def test_first_and_second_derivatives_are_those_of_differences(algebra, lowering):
     x, w, b = randn(2, 2 * algebra.dim), weight(algebra, 1, 2), randn(algebra.dim)
 
@@ -424,7 +445,7 @@ def test_blocks_do_exactly_the_papers_multiplies(algebra):
 def test_large_layers_over_dual_and_cross_skip_their_zeros(monkeypatch):
     for algebra, done in ((DUAL, 3), (CROSS, 7)):  # of 4 and of 9; the paper's cross product has 6
         for skip_from, expected in ((1, done), (10**9, algebra.dim**2)):
-            monkeypatch.setattr(matrix_module, "SKIP_ZEROS_FROM", skip_from)
+            monkeypatch.setattr(auto, "CPU", auto.Cpu(skipped_zeros=skip_from))
             x, w = randn(3, 5 * algebra.dim), weight(algebra, 2, 5)
             image, kernel = randn(2, 5 * algebra.dim, 4, 4), weight(algebra, 2, 5, (3, 3))
             with FlopCounterMode(display=False) as counter:

@@ -1,29 +1,40 @@
-"""The project itself: its README, its imports, its examples."""
+"""The project itself: its README and docs, its imports, its examples."""
 
 import importlib
 import inspect
 import pkgutil
 import re
+import runpy
+import shlex
 import subprocess
 import sys
 import typing
 from pathlib import Path
 
+import pytest
+import typer
+
 import algebranets as an
+from algebranets.lab.cli import app
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
+CURRENT_PAGES = [page for page in PAGES if page.name != "CHANGELOG.md"]  # which names what there was
 
 
-def test_the_tree_in_the_readme_is_true():
-    (tree,) = re.findall(r"```\n(src/algebranets/\n.*?)```", README, flags=re.S)
-    printed, folders = set(), []
-    for line in tree.splitlines():
-        depth = (len(line) - len(line.lstrip())) // 2
-        name = line.split()[0]
-        folders = [*folders[:depth], name.rstrip("/")]
-        if not name.endswith("/"):
-            printed.add("/".join(folders))
+def test_the_tree_lists_every_file_and_is_what_the_generator_writes():
+    page = (ROOT / "docs" / "tree.md").read_text()
+    assert page == runpy.run_path(str(ROOT / "tools" / "tree.py"))["render"](), "run: python tools/tree.py"
+    printed = set()
+    for block in re.findall(r"```\n(.*?)```", page, flags=re.S):
+        folders: list[str] = []
+        for line in block.splitlines():
+            depth = (len(line) - len(line.lstrip())) // 2
+            name = line.split()[0]
+            folders = [*folders[:depth], name.rstrip("/")]
+            if not name.endswith("/"):
+                printed.add("/".join(folders))
     there = {
         path.relative_to(ROOT).as_posix()
         for folder in ("src", "tests", "docs", "examples", "tools", "benchmarks", "results")
@@ -33,11 +44,61 @@ def test_the_tree_in_the_readme_is_true():
     assert there == printed
 
 
+def test_the_readme_is_short_and_leads_to_every_page():
+    assert len(README.splitlines()) <= 200
+    assert {path.name for path in (ROOT / "docs").glob("*.md")} <= set(re.findall(r"\(docs/([\w.]+)", README))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_to_files_and_headings(page):
+    for target in re.findall(r"\]\(([^)\s]+)\)", _prose(page)):
+        if target.startswith(("http://", "https://")):
+            continue
+        name, _, anchor = target.partition("#")
+        file = (page.parent / name).resolve() if name else page
+        assert file.exists(), f"{page.name} links to {target}, which does not exist"
+        if anchor:
+            assert anchor in _anchors(file), f"{page.name} links to {target}, but there is no such heading"
+
+
+@pytest.mark.parametrize("page", CURRENT_PAGES, ids=lambda page: page.name)
+def test_source_files_named_in_the_docs_exist(page):
+    roots = (ROOT, ROOT / "src/algebranets", ROOT / "src/algebranets/lab")
+    named = re.findall(r"`((?:[\w.]+/)+[\w-]+\.(?:py|jsonl|svg|toml))`", _prose(page))
+    assert [name for name in named if not any((root / name).exists() for root in roots)] == []
+
+
+@pytest.mark.parametrize("page", CURRENT_PAGES, ids=lambda page: page.name)
+def test_commands_in_the_docs_exist_with_their_options(page):
+    text = page.read_text().replace("\\\n", " ")
+    for line in re.findall(r"(?:^|`|-m |\$ |bin/)algebranets ([a-z][^`\n]*)", text, flags=re.M):
+        command, words = typer.main.get_command(app), shlex.split(line, comments=True)
+        while words and words[0] in getattr(command, "commands", {}):
+            command = command.commands[words.pop(0)]
+        known = {"--help", *(option for each in command.params for option in (*each.opts, *each.secondary_opts))}
+        given = {word.partition("=")[0] for word in words if word.startswith("--")}
+        assert not hasattr(command, "commands") or not words, f"there is no command: algebranets {line}"
+        assert given <= known, f"algebranets {line}: there is no option {', '.join(given - known)}"
+
+
+def _prose(page: Path) -> str:
+    """The text of a page without its code blocks."""
+    return re.sub(r"^```.*?^```", "", page.read_text(), flags=re.S | re.M)
+
+
+def _anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.*)$", _prose(page), flags=re.M)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
 def test_ci_runs_the_readmes_commands():
     script = (ROOT / ".ci" / "run").read_text()
     command = "python3 -m venv .venv && .venv/bin/pip install -e '.[dev]' && .venv/bin/pytest -n 2"
     assert command in README
     assert command in script
+    assert ".venv/bin/pytest -n 2 -m slow\n" in script  # what the command leaves out
+    assert "python3 -m venv .venv && .venv/bin/pip install -e '.[lab]' && .venv/bin/algebranets demo" in README
 
 
 def test_importing_the_package_stays_light():
@@ -57,6 +118,25 @@ def test_the_public_surface_is_short_and_there():
     assert all(hasattr(an, name) for name in an.__all__)
     assert all(hasattr(an.nn, name) for name in an.nn.__all__)
     assert f"version: {an.__version__}" in (ROOT / "CITATION.cff").read_text()
+
+
+@pytest.mark.parametrize("name", ["", ".algebra", ".nn", ".nn.init", ".models", ".pruning", ".accounting"])
+def test_public_docstrings_explain_every_argument_and_show_an_example(name):
+    module = importlib.import_module(f"algebranets{name}")
+    lacking = {}
+    for key in getattr(module, "__all__", [key for key in vars(module) if not key.startswith("_")]):
+        thing = getattr(module, key)
+        is_ours = getattr(thing, "__module__", "").startswith("algebranets")
+        if not (inspect.isclass(thing) or inspect.isfunction(thing)) or not is_ours:
+            continue
+        arguments = set(inspect.signature(thing).parameters)
+        text = inspect.cleandoc(thing.__doc__ or "")
+        _, _, section = text.partition("\nArgs:\n")
+        described = re.findall(r"^    (\w+(?:, \w+)*): ", re.split(r"\n(?=\S)", section)[0], flags=re.M)
+        missing = arguments - {argument for line in described for argument in line.split(", ")}
+        if arguments and (missing or ">>>" not in text):
+            lacking[key] = sorted(missing) or "an example"
+    assert not lacking
 
 
 def test_the_example_runs():
@@ -85,6 +165,7 @@ def test_every_annotation_means_something():
     assert resolved > 200
 
 
+@pytest.mark.slow
 def test_shapes_in_signatures_hold_while_every_layer_runs():
     """jaxtyping checks each annotated argument and result, in a process of its own."""
     code = (
@@ -93,9 +174,10 @@ def test_shapes_in_signatures_hold_while_every_layer_runs():
         "with install_import_hook('algebranets', 'beartype.beartype'):\n"
         "    import algebranets\n"
         "import zoo\n"
-        "from conftest import ALGEBRAS\n"
+        "from algebranets import C, H, M2R, R\n"
+        "from algebranets.algebra import direct_sum\n"
         "runs = 0\n"
-        "for algebra in ALGEBRAS:\n"
+        "for algebra in (R, H, M2R, direct_sum(C, M2R)):\n"
         "    for example in zoo.LAYERS:\n"
         "        example.make(algebra)(*example.feed(algebra)); runs += 1\n"
         "import torch\n"

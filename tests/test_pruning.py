@@ -418,7 +418,7 @@ def test_weights_that_are_not_finite_are_named_and_not_pruned(criterion, algebra
     model[1].parametrizations.weight.original.data[0, 0] = value
     with pytest.raises(ValueError, match=r"1\.weight must be finite to be pruned; .* training has diverged"):
         pruner.prune(0.5)
-    assert all(stage.kept.all() for stage in model.modules() if type(stage).__name__ == "Kept")
+    assert all(stage.kept.all() for stage in model.modules() if type(stage).__name__ == "Mask")
     pruner.finish()
     with pytest.raises(ValueError, match=r"1\.weight must be finite to be pruned"):
         Pruner(model, 0.5, criterion=criterion, layers="*")

@@ -1,16 +1,15 @@
-"""Windowed attention's kernels compute what torch's masked attention does, by the interpreter where there is no GPU."""
-
-from functools import partial
+"""The kernels of window_attention compute what torch's masked attention does; without a GPU they are interpreted."""
 
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from algebranets import CROSS, M2R, M3R, M4R, C, H, R
-from algebranets.nn import windowed
 from algebranets.nn.attention import join_heads, split_heads
 from algebranets.nn.relative import RelativeAttention, _attend_by_sdpa, sinusoids
-from algebranets.product import kernels
+from algebranets.ops import window_attention
+from algebranets.ops.window_attention import scores
+from algebranets.product import auto
 from conftest import needs_triton
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -20,10 +19,10 @@ HEADS = 2
 @pytest.fixture
 def small_tiles(monkeypatch):
     """Tiles of sixteens, so that short texts have whole ones and borders."""
-    from algebranets.nn.jit import relative
+    from algebranets.ops.window_attention import launch
 
-    for name, queries, keys in (("FORWARD", 32, 16), ("BACKWARD", 16, 32), ("QUERIES", 16, 16)):
-        monkeypatch.setattr(relative, name, {256: relative.Tile(queries, keys, 4, 1)})
+    for name, queries, keys in (("FWD_TILES", 32, 16), ("BWD_KEYS_TILES", 16, 32), ("BWD_QUERIES_TILES", 16, 16)):
+        monkeypatch.setattr(launch, name, {256: launch.Tile(queries, keys, 4, 1)})
 
 
 def tensors(time, past, window, size, batch=1, dtype=torch.float32):
@@ -34,7 +33,11 @@ def tensors(time, past, window, size, batch=1, dtype=torch.float32):
 
 
 def attend(algebra):
-    return partial(windowed.attend, num_heads=HEADS, dim=algebra.dim)
+
+    def attend(content, position, *others):
+        return window_attention.window_attention((content, position), *others, HEADS, dim=algebra.dim)
+
+    return attend
 
 
 def masked(*given, algebra):
@@ -83,7 +86,7 @@ def test_features_may_lie_in_any_order(small_tiles):  # noqa: ARG001
 @needs_triton
 @pytest.mark.parametrize(("algebra", "size"), [(R, 16), (M2R, 16), (CROSS, 48)], ids=str)
 def test_a_layer_gives_the_same_by_either_kernel(algebra, size, small_tiles, monkeypatch):  # noqa: ARG001
-    monkeypatch.setattr(windowed, "applies", lambda *_: True)
+    monkeypatch.setattr(auto, "takes_window_attention", lambda *_: True)
     embed, time, past = 2 * size, 19, 14
     layers = [RelativeAttention(embed, 2, algebra=algebra, kernel=kernel).to(DEVICE) for kernel in ("triton", "sdpa")]
     layers[1].load_state_dict(layers[0].state_dict())
@@ -115,7 +118,7 @@ class Operators(TorchDispatchMode):
 @pytest.mark.parametrize("algebra", [R, M2R], ids=str)
 def test_the_kernels_take_what_projections_give_and_give_what_they_take(algebra, small_tiles, monkeypatch):  # noqa: ARG001
     """No features are copied on the way, neither forward nor backward."""
-    monkeypatch.setattr(windowed, "applies", lambda *_: True)
+    monkeypatch.setattr(auto, "takes_window_attention", lambda *_: True)
     layer, x = RelativeAttention(32, 2, algebra=algebra, kernel="triton").to(DEVICE), torch.randn(2, 9, 32)
     places = {}
 
@@ -129,8 +132,8 @@ def test_the_kernels_take_what_projections_give_and_give_what_they_take(algebra,
     with Operators() as operators:
         y = layer(x.to(DEVICE), sinusoids(12, 32, DEVICE), *torch.randn(2, 32, device=DEVICE))
         y.square().sum().backward()
-    (_, _, k, v, _), (out, _) = operators.calls["algebranets::windowed_attention"]
-    (grad, *_), (_, _, grad_k, grad_v, _) = operators.calls["algebranets::windowed_attention_backward"]
+    (_, _, k, v, _), (out, _) = operators.calls["algebranets::window_attention"]
+    (grad, *_), (_, _, grad_k, grad_v, _) = operators.calls["algebranets::window_attention_backward"]
     found = {"k": k, "v": v, "out": out, "grad of k": grad_k, "grad of v": grad_v, "grad of out": grad}
     assert {name: t.data_ptr() for name, t in found.items()} == places
 
@@ -139,16 +142,17 @@ def test_the_kernels_take_what_projections_give_and_give_what_they_take(algebra,
 def test_every_score_has_one_place_and_aligned_keys_aligned_columns(time, past, num_distances):
     _, position, _, _, r = tensors(time, past, num_distances - 1, 16, batch=2, dtype=torch.float64)
     queries, distances = (split_heads(x, HEADS, M2R) for x in (position, r))
-    place = windowed.layout(past, num_distances)
-    assert (place.nearest - past) % windowed.PHASES == place.columns % windowed.UNIT == 0
-    rows, moved = windowed._by_phase(position, HEADS, 4), windowed._moved(windowed._by_head(r, HEADS, 4), place)
-    scores = torch.einsum("hpbtd,hpcd->bhtpc", rows, moved.unflatten(0, (HEADS, -1)))
-    scores = scores.flatten(2, 3)[:, :, :time]  # (batch, heads, time, columns)
+    rows, vectors = scores.by_phase(position, HEADS, 4), scores.by_head(r, HEADS, 4)
+    place = scores.layout(vectors, past)
+    assert (place.nearest - past) % scores.PHASES == place.num_columns % scores.COLUMN_UNIT == 0
+    moved = scores.moved(vectors, place)
+    found = torch.einsum("hpbtd,hpcd->bhtpc", rows, moved.unflatten(0, (HEADS, -1)))
+    found = found.flatten(2, 3)[:, :, :time]  # (batch, heads, time, columns)
     for i in range(time):
-        nearest = place.nearest + i % windowed.PHASES
-        row = scores[:, :, i].flip(-1)[..., place.columns - 1 - nearest :][..., :num_distances]
+        nearest = place.nearest + i % scores.PHASES
+        row = found[:, :, i].flip(-1)[..., place.num_columns - 1 - nearest :][..., :num_distances]
         torch.testing.assert_close(row, (queries[:, :, i, None] @ distances.mT).squeeze(2))
-    count = scores.count_nonzero().item()
+    count = found.count_nonzero().item()
     assert count == 2 * HEADS * time * num_distances
 
 
@@ -165,20 +169,20 @@ def test_nothing_of_the_size_of_the_scores_is_kept(small_tiles):  # noqa: ARG001
 @needs_triton
 def test_the_operators_keep_torchs_rules(small_tiles):  # noqa: ARG001
     content, position, k, v, r = tensors(5, 7, 8, 16)
-    rows, distances = windowed._by_phase(position, HEADS, 4), windowed._by_head(r, HEADS, 4)
+    rows, distances = scores.by_phase(position, HEADS, 4), scores.by_head(r, HEADS, 4)
     tests = ("test_schema", "test_faketensor", "test_autograd_registration")
     given = (content, rows, k, v, distances)
-    torch.library.opcheck(windowed._OPERATOR, given, test_utils=tests)
-    out, lse = windowed._OPERATOR(*given)
+    torch.library.opcheck(window_attention._window_attention, given, test_utils=tests)
+    out, lse = window_attention._window_attention(*given)
     detached = [t.detach() for t in (torch.randn_like(out), *given, out, lse)]
-    torch.library.opcheck(windowed._BACKWARD, detached, test_utils=tests[:2])
+    torch.library.opcheck(window_attention._window_attention_backward, detached, test_utils=tests[:2])
 
 
 @needs_triton
 def test_it_compiles_into_one_graph(small_tiles):  # noqa: ARG001
     given = tensors(9, 7, 12, 16)
-    y = torch.compile(windowed.attend, backend="aot_eager", fullgraph=True)(*given, HEADS, 4)
-    expected = windowed.attend(*given, HEADS, 4)
+    y = torch.compile(attend(M2R), backend="aot_eager", fullgraph=True)(*given)
+    expected = attend(M2R)(*given)
     torch.testing.assert_close(y, expected)
     for one, other in zip(
         torch.autograd.grad(y.sin().sum(), given), torch.autograd.grad(expected.sin().sum(), given), strict=True
@@ -188,13 +192,13 @@ def test_it_compiles_into_one_graph(small_tiles):  # noqa: ARG001
 
 def test_it_applies_to_half_precision_in_heads_for_tensor_cores(monkeypatch):
     q = torch.randn(1, 3, 96)
-    assert not windowed.applies(q.bfloat16().cpu(), 2)
-    monkeypatch.setattr(kernels, "usable", lambda _: True)
-    assert windowed.applies(q.bfloat16(), 2)
-    assert windowed.applies(q.half(), 2)
-    assert not windowed.applies(q, 2)
-    assert not windowed.applies(q.bfloat16()[..., :80], 2)
-    assert not windowed.applies(q.bfloat16().repeat(1, 1, 6), 2)
+    assert not auto.takes_window_attention(q.bfloat16().cpu(), 2)
+    monkeypatch.setattr("algebranets.ops.device.is_usable", lambda _: True)
+    assert auto.takes_window_attention(q.bfloat16(), 2)
+    assert auto.takes_window_attention(q.half(), 2)
+    assert not auto.takes_window_attention(q, 2)
+    assert not auto.takes_window_attention(q.bfloat16()[..., :80], 2)
+    assert not auto.takes_window_attention(q.bfloat16().repeat(1, 1, 6), 2)
 
 
 def test_asked_for_by_name_it_says_what_it_takes():
@@ -205,8 +209,8 @@ def test_asked_for_by_name_it_says_what_it_takes():
 
 @pytest.mark.parametrize("size", range(16, 257, 16))
 def test_every_head_has_its_tiles(size):
-    relative = pytest.importorskip("algebranets.nn.jit.relative")
-    for tiles in (relative.FORWARD, relative.BACKWARD, relative.QUERIES):
-        tile = relative.choose(tiles, size)
+    launch = pytest.importorskip("algebranets.ops.window_attention.launch")
+    for tiles in (launch.FWD_TILES, launch.BWD_KEYS_TILES, launch.BWD_QUERIES_TILES):
+        tile = launch.choose(tiles, size)
         assert all(number.bit_count() == 1 for number in tile[:3])
-        assert tile.queries % windowed.PHASES == tile.keys % windowed.PHASES == 0
+        assert tile.queries % scores.PHASES == tile.keys % scores.PHASES == 0

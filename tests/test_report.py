@@ -7,9 +7,12 @@ from dataclasses import asdict, replace
 import pytest
 
 from algebranets.algebra import CATALOGUE
-from algebranets.lab.report import numbers, page, paper, parts, published, summary, tables
-from algebranets.lab.report.groups import studies
+from algebranets.lab.report import equal_quality, numbers, page, parts, summary, tables
+from algebranets.lab.report.paper import printed, rows
 from algebranets.lab.report.pruned import tables as pruned_tables
+from algebranets.lab.report.significance import is_significant, standard_error
+from algebranets.lab.report.study import studies
+from algebranets.lab.report.words import paragraphs
 from algebranets.lab.train.results import Result
 from runs import CIFAR, DENSE, cifar_results, pruned, pruned_results, result
 
@@ -30,15 +33,15 @@ def cells(sheet):
 def test_runs_that_differ_in_the_seed_only_are_one_row():
     study = one([result(94.0), result(95.0, seed=1), result(96.0, seed=2), result(90.0, width=0.5)])
     wide, narrow = sorted(study.groups, key=lambda group: -group.first.width)
-    assert (wide.mean, wide.spread, len(wide.results)) == (95.0, 1.0, 3)
-    assert (narrow.mean, narrow.spread, len(narrow.results)) == (90.0, None, 1)
-    assert parts.reached(wide) == "95.00 ± 1.00 (3 seeds)"
-    assert parts.reached(narrow) == "90.00 (1 seed)"
+    assert (wide.mean, wide.deviation, len(wide.results)) == (95.0, 1.0, 3)
+    assert (narrow.mean, narrow.deviation, len(narrow.results)) == (90.0, None, 1)
+    assert parts.mean_and_deviation(wide) == "95.00 ± 1.00 (3 seeds)"
+    assert parts.mean_and_deviation(narrow) == "90.00 (1 seed)"
 
 
-def test_the_spread_is_the_sample_standard_deviation():
+def test_the_deviation_is_the_sample_standard_deviation():
     (group,) = one([result(94.0), result(94.4, seed=1)]).groups
-    assert group.spread == pytest.approx(0.4 / math.sqrt(2))
+    assert group.deviation == pytest.approx(0.4 / math.sqrt(2))
 
 
 def test_recipes_are_apart_and_a_run_given_twice_counts_once():
@@ -49,8 +52,8 @@ def test_recipes_are_apart_and_a_run_given_twice_counts_once():
 @pytest.mark.parametrize(
     ("results", "message"),
     [
-        ([result(94.0), result(94.1)], "must have one run a seed; got several of seed 0"),
-        ([result(94.0, metric="f1")], "measured in 'f1'; it must be one of accuracy, bpc"),
+        ([result(94.0), result(94.1)], "must have one run per seed; got several of seed 0"),
+        ([result(94.0, metric="f1")], "the metric of a run of cifar10 must be one of accuracy, bpc; got 'f1'"),
         ([result(94.0), result(1.0, seed=1, metric="bpc")], "must share one metric"),
         ([], "at least one result"),
     ],
@@ -63,10 +66,71 @@ def test_what_cannot_be_reported_is_said(results, message, tmp_path):
 def test_a_diverged_run_is_said_and_not_averaged_away():
     study = one([result(94.0), result(float("nan"), seed=1), result(93.0, "C")])
     real, _ = study.groups
-    assert real.spread is None
-    assert parts.reached(real) == "diverged (2 seeds)"
+    assert real.deviation is None
+    assert parts.mean_and_deviation(real) == "diverged (2 seeds)"
     assert study.finished == [study.groups[1]]
     assert summary.headline(study).startswith("C reaches 93.00 %")
+
+
+# Significance ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_standard_error_of_a_difference_is_that_of_welchs_test():
+    stats = pytest.importorskip("scipy.stats")
+    values, others = [94.0, 94.2, 94.5], [93.1, 94.4]
+    t = stats.ttest_ind(values, others, equal_var=False).statistic
+    assert (sum(values) / 3 - sum(others) / 2) / standard_error(values, others) == pytest.approx(t)
+    t = stats.ttest_1samp(values, 93.0).statistic
+    assert (sum(values) / 3 - 93.0) / standard_error(values, 93.0) == pytest.approx(t)
+
+
+def test_a_difference_is_significant_from_two_standard_errors_on():
+    error = standard_error([0.0, 2.0], [0.0, 0.0])
+    assert error == 1
+    for away, expected in ((1.9, False), (2.1, True)):
+        for sign in (-1, 1):
+            assert is_significant([0.0, 2.0], [1 + sign * away] * 2) == expected
+            assert is_significant([1 + sign * away] * 2, [0.0, 2.0]) == expected
+            assert is_significant([0.0, 2.0], 1 + sign * away) == expected
+
+
+@pytest.mark.parametrize(
+    ("values", "others"),
+    [
+        ([94.0], [1.0, 1.1]),
+        ([94.0, 94.1], [1.0]),
+        ([94.0], 1.0),
+        ([94.0, math.nan], [1.0, 1.1]),
+        ([94.0, math.inf], 1.0),
+    ],
+)
+def test_nothing_is_significant_with_one_seed_or_after_a_run_diverged(values, others):
+    assert standard_error(values, others) is None
+    assert not is_significant(values, others)
+
+
+def test_what_the_table_marks_as_worse_is_never_called_as_good_in_the_headline():
+    def runs(algebra, mean, deviation, num_seeds=3):
+        return [result(mean + (seed - 1) * deviation, algebra, seed, recipe="digits") for seed in range(num_seeds)]
+
+    for away, num_seeds, as_good in ((0.1, 3, True), (0.2, 3, False), (0.1, 1, False)):
+        ours = [*runs("R", 94.2, 0.1, num_seeds), *runs("M2R", 94.2 - away, 0.1, num_seeds)]
+        study = one([*ours, *runs("C", 94.3, 0.1, num_seeds)])
+        assert summary.headline(study).startswith("M2R" if as_good else "C")
+        assert (tables.rows_sheet(study).rows[2][6].tone == "worse") == (not as_good and num_seeds > 1)
+
+
+# Words ----------------------------------------------------------------------------------------------------------------
+
+
+def test_line_breaks_in_a_name_make_no_paragraphs_and_a_missing_fact_is_an_error():
+    odd = "a\n\nb | c"
+    (text,) = paragraphs("notes/equal_quality", sizes=[odd, "d"])
+    assert text.endswith("(a  b | c, d).")
+    with pytest.raises(Exception, match="'sizes' is undefined"):
+        paragraphs("notes/equal_quality")
+    study = one([result(94.0, changes={"model.lift": odd}), result(93.0, changes={"model.lift": odd}, seed=1)])
+    assert all("|" not in card.figure for card in summary.cards(study))
 
 
 # Beside the paper -----------------------------------------------------------------------------------------------------
@@ -74,11 +138,11 @@ def test_a_diverged_run_is_said_and_not_averaged_away():
 
 def test_all_six_cifar_rows_stand_beside_their_printed_figure():
     study = one(cifar_results())
-    rows = [group for group in study.groups if group.printed]
-    assert {group.printed.row for group in rows} == {f"{algebra} {norm}" for algebra, norm in CIFAR}
+    found = [group for group in study.groups if group.printed]
+    assert {group.printed.row for group in found} == {f"{algebra} {norm}" for algebra, norm in CIFAR}
     sheet = cells(tables.rows_sheet(study))
     for number, (algebra, norm) in enumerate(CIFAR):
-        parameters, _, quality = paper.CIFAR[algebra, norm]
+        parameters, _, quality = printed.CIFAR[algebra, norm]
         row = sheet[algebra if norm == "batch" else f"{algebra}, norm {norm}"]
         assert (row["accuracy, paper"], row["parameters, paper"]) == (quality, f"{parameters} M")
         assert row["accuracy, ours"] == f"{94 + number / 10:.2f} ± 0.01 (3 seeds)"
@@ -95,16 +159,16 @@ def test_a_network_trained_otherwise_is_no_row_of_the_paper(changes, width):
 
 
 def test_language_models_are_known_by_their_sizes():
-    for (algebra, tuples), (parameters, _, quality) in paper.WIKITEXT.items():
-        found = published.printed("gru", algebra, 0.5, {"hidden_size": tuples * CATALOGUE[algebra].dim})
+    for (algebra, tuples), (parameters, _, quality) in printed.WIKITEXT.items():
+        found = rows.printed_row("gru", algebra, 0.5, {"hidden_size": tuples * CATALOGUE[algebra].dim})
         assert (found.parameters, found.quality) == (parameters, quality)
-    for row, (options, figures_, _) in paper.ENWIK8.items():
-        found = published.printed("transformer_xl", options["algebra"], 1.0, options)
+    for row, (options, figures_, _) in printed.ENWIK8.items():
+        found = rows.printed_row("transformer_xl", options["algebra"], 1.0, options)
         assert (found.row, found.quality) == (row, figures_[3])
-    assert published.printed("transformer_xl", "M2R", 1.0, {**paper.EFFICIENT, "num_layers": 24}) is None
-    assert published.printed("resnet50", "H", 1.0, {}).quality == "74.0"
-    assert published.printed("resnet50", "R", 1.0, {}) is None
-    assert published.printed("digits", "R", 1.0, {}) is None
+    assert rows.printed_row("transformer_xl", "M2R", 1.0, {**printed.EFFICIENT, "num_layers": 24}) is None
+    assert rows.printed_row("resnet50", "H", 1.0, {}).quality == "74.0"
+    assert rows.printed_row("resnet50", "R", 1.0, {}) is None
+    assert rows.printed_row("digits", "R", 1.0, {}) is None
 
 
 def test_fewer_bits_are_better_and_the_difference_is_ours_less_the_papers():
@@ -120,7 +184,7 @@ def test_fewer_bits_are_better_and_the_difference_is_ours_less_the_papers():
     assert "less is better" in sheet.notes[0]
 
 
-def test_a_difference_within_the_spread_is_not_set_off():
+def test_a_difference_within_two_standard_errors_is_not_marked():
     runs = [result(94.2 + away, seed=seed) for seed, away in enumerate((-0.2, 0.0, 0.4))]
     sheet = tables.rows_sheet(one(runs))
     assert dict(zip(sheet.headings, sheet.rows[0], strict=True))["difference"] == ("+0.07", "")
@@ -129,7 +193,7 @@ def test_a_difference_within_the_spread_is_not_set_off():
 def test_without_printed_rows_the_real_network_is_the_measure():
     runs = [result(98.0, recipe="digits"), result(97.5, "M2R", recipe="digits")]
     sheet = tables.rows_sheet(one(runs))
-    assert sheet.title == "Against the real network"
+    assert sheet.title == "Compared with the real network"
     assert [cell.text for cell in sheet.rows[1]][1:7] == [
         "1.00 M", "25 %", "500 M", "100 %", "97.50 (1 seed)", "−0.50",
     ]  # fmt: skip
@@ -141,7 +205,7 @@ def test_a_real_network_as_good_lies_between_two_that_were_trained():
     reals = [result(value, width=width) for value, width in ((90.0, 0.5), (89.0, 1.0), (94.0, 2.0))]
     runs = [result(92.0, "M2R", width=2.0), result(89.5, "C"), result(95.0, "H"), result(94.0, "C", width=2.0)]
     study = one([*reals, *runs])
-    assert [group.first.width for group in study.real_sizes] == [0.5, 2.0]
+    assert [group.first.width for group in equal_quality.real_sizes(study)] == [0.5, 2.0]
     sheet = cells(next(sheet for sheet in tables.sheets(study) if sheet.title == "At equal quality"))
     assert list(sheet) == ["C x2", "M2R x2"]  # neither the one that is worse than all, nor the one that is better
     (equal,) = (row for row in tables.equal_quality_sheet(study).rows if row[0].text == "M2R x2")
@@ -153,7 +217,7 @@ def test_fewer_bits_are_as_good_too_and_one_real_size_tells_nothing():
     bits = {"recipe": "gru", "metric": "bpc"}
     small, large, ours = result(1.3, width=0.5, **bits), result(1.1, width=2.0, **bits), result(1.2, "C", **bits)
     study = one([small, large, ours])
-    assert study.as_good(study.groups[-1]) == pytest.approx((4e6, 5e8))
+    assert equal_quality.real_cost(study, study.groups[-1]) == pytest.approx((4e6, 5e8))
     assert not tables.equal_quality_sheet(one([small, ours])).rows
     assert "At equal quality" not in [sheet.title for sheet in tables.sheets(one([small, ours]))]
 
@@ -213,7 +277,7 @@ def test_a_change_that_all_runs_share_is_said_once():
     assert [row[0].text for row in tables.rows_sheet(study).rows] == ["R", "M2R"]
     assert not study.ablations
     assert any("steps = 10" in text for text in summary.departures(study))
-    assert summary.headline(study).endswith("the real one reaches 80.00 % (all runs: steps = 10).")
+    assert summary.headline(study).endswith("the real network reaches 80.00 % (all runs: steps = 10).")
     assert "(all runs" not in summary.headline(one([result(80.0)]))
 
 
@@ -224,9 +288,9 @@ def texts(sheet):
     return [[cell.text for cell in row] for row in sheet.rows]
 
 
-def seeds(mean, spread=0.01, **settings):
-    """Three runs of which the sample standard deviation is ``spread``."""
-    return [pruned(mean + (seed - 1) * spread, seed=seed, **settings) for seed in range(3)]
+def seeds(mean, deviation=0.01, **settings):
+    """Three runs of which the sample standard deviation is ``deviation``."""
+    return [pruned(mean + (seed - 1) * deviation, seed=seed, **settings) for seed in range(3)]
 
 
 def test_rows_are_dense_and_pruned_networks_have_tables_of_their_own():
@@ -236,7 +300,12 @@ def test_rows_are_dense_and_pruned_networks_have_tables_of_their_own():
     assert not study.ablations
     assert not study.lengths
     titles = [sheet.title for sheet in tables.sheets(study)]
-    assert titles == ["Against the real network", "Pruned", "Criteria against the norm", "Components against tuples"]
+    assert titles == [
+        "Compared with the real network",
+        "Pruned",
+        "Criteria compared with the norm",
+        "Components compared with tuples",
+    ]
     assert not {"Pruned", *titles[2:]} & {sheet.title for sheet in tables.sheets(one(cifar_results()))}
 
 
@@ -256,8 +325,8 @@ def test_the_recipe_that_prunes_and_the_one_that_was_told_to_say_the_same():
     told = one([result(93.0, "M2R", changes={"pruning.sparsity": 0.9}), result(94.0, "M2R")])
     assert texts(pruned_tables.pruned_sheet(own)) == texts(pruned_tables.pruned_sheet(told))
     assert texts(pruned_tables.pruned_sheet(own))[0][-1] == "−1.00"
-    assert own.is_of_pruning
-    assert not told.is_of_pruning
+    assert own.is_about_pruning
+    assert not told.is_about_pruning
     assert summary.headline(told) == "M2R reaches 94.00 % top-1 accuracy with 1.00 M parameters."
 
 
@@ -283,27 +352,30 @@ def test_criteria_stand_beside_the_norm_and_the_papers_table_4():
         ["M2R, 70 %", "−0.20", "−0.57", "−0.40", "−1.26", "−0.80", "−1.71"],
         ["M2R, 90 %", "−0.80", "−0.73", "−1.60", "−2.69", "−3.20", "−3.558"],
     ]
-    assert sheet.rows[0][3].tone == ""  # two hundredths, of a spread of one
     assert sheet.rows[0][1].tone == "worse"
+    assert sheet.rows[0][3].tone == "worse"  # 0.02, with a standard error of 0.008
     assert sheet.notes[1] == (
         "The paper's order at every sparsity, best first: norm, largest eigenvalue, determinant, smallest eigenvalue. "
-        "Our means, of what was run, are in that order for M2R, 70 %; M2R, 90 %. They are not for M2R, 50 % (norm, "
-        "determinant, largest eigenvalue, smallest eigenvalue)."
+        "Our means, of the criteria that were run, are in that order for M2R, 70 %; M2R, 90 %. They are not for M2R, "
+        "50 % (norm, determinant, largest eigenvalue, smallest eigenvalue)."
     )
 
 
 def test_the_papers_order_is_that_of_its_table_at_every_sparsity():
-    for figures in paper.CRITERIA.values():
+    for figures in printed.CRITERIA.values():
         lost = {"norm": 0.0, **{name: -float(figure) for name, figure in figures.items()}}
-        assert sorted(lost, key=lost.get) == published.criteria()
+        assert sorted(lost, key=lost.get) == rows.ranked_criteria()
 
 
 @pytest.mark.parametrize(
     ("means", "note"),
     [
-        ({"norm": 93.0, "determinant": 92.0}, "of what was run, are in that order for M2R, 90 %."),
+        ({"norm": 93.0, "determinant": 92.0}, "of the criteria that were run, are in that order for M2R, 90 %."),
         ({"norm": 92.0, "determinant": 93.0}, "Our means are not: M2R, 90 % (determinant, norm)."),
-        ({"determinant": 92.0, "smallest-eigenvalue": 91.0}, "of what was run, are in that order for M2R, 90 %."),
+        (
+            {"determinant": 92.0, "smallest-eigenvalue": 91.0},
+            "of the criteria that were run, are in that order for M2R, 90 %.",
+        ),
         ({"norm": 92.0, "determinant": math.nan}, None),
         ({"determinant": 92.0}, None),
     ],
@@ -340,19 +412,19 @@ def test_components_stand_beside_tuples_and_the_papers_table_5():
         ["90 %", "+1.50", "+0.80", "+2.13", "+0.80", "+1.64"],
     ]
     assert [cell.tone for cell in sheet.rows[-1]] == ["", "", "better", "", "better", ""]  # C has one seed
-    assert sheet.notes[1].endswith("here in 7 of 7 cases, set off in 6.")
-    assert min(float(figure) for row in paper.COMPONENTS.values() for figure in row.values()) > 0
+    assert sheet.notes[1].endswith("here in 7 of 7 cases, significantly in 6.")
+    assert min(float(figure) for row in printed.COMPONENTS.values() for figure in row.values()) > 0
 
 
 def test_what_is_written_as_no_difference_is_not_better():
     sheet = pruned_tables.components_sheet(one([pruned(92.0), pruned(92.004, unit="component")]))
     assert texts(sheet)[0][1] == "0.00"
-    assert sheet.notes[1].endswith("here in 0 of 1 cases, set off in 0.")
+    assert sheet.notes[1].endswith("here in 0 of 1 cases, significantly in 0.")
 
 
-@pytest.mark.parametrize(("spread", "tone"), [(0.24, "better"), (0.26, "")])
-def test_half_a_percent_tells_where_it_is_more_than_twice_the_spread(spread, tone):
-    runs = [*seeds(92.0, 0.01), *seeds(92.5, spread, unit="component")]
+@pytest.mark.parametrize(("deviation", "tone"), [(0.42, "better"), (0.44, "")])
+def test_half_a_percent_is_significant_where_it_is_more_than_two_standard_errors(deviation, tone):
+    runs = [*seeds(92.0, 0.01), *seeds(92.5, deviation, unit="component")]
     assert pruned_tables.components_sheet(one(runs)).rows[0][1] == ("+0.50", tone)
 
 
@@ -367,7 +439,7 @@ def test_fewer_bits_are_better_when_pruned_too_and_are_no_figures_of_the_paper()
     assert sheet.notes[1].endswith("M2R, 90 % (determinant, norm).")
     pair = [result(1.4, changes={"pruning.sparsity": 0.9, "pruning.unit": "component"}, **text), study.groups[0].first]
     assert pruned_tables.components_sheet(one(pair)).headings == ("sparsity", "M2R")
-    assert pruned_tables.components_sheet(one(pair)).notes[1].endswith("here in 1 of 1 cases, set off in 0.")
+    assert pruned_tables.components_sheet(one(pair)).notes[1].endswith("here in 1 of 1 cases, significantly in 0.")
 
 
 def test_rows_of_before_what_is_left_was_counted_still_load():
@@ -379,8 +451,9 @@ def test_rows_of_before_what_is_left_was_counted_still_load():
     for wrong, found in (({"nonzero": 1.5}, "nonzero"), ({"multiplies_left": "all"}, "multiplies_left")):
         with pytest.raises(ValueError, match=f"no result of algebranets: {found} must be a whole number"):
             Result.from_dict({**old, **wrong}, "here")
-    for wrong, found in (({**old, "zeros": 1}, "zeros"), ({k: v for k, v in old.items() if k != "seed"}, "seed")):
-        with pytest.raises(ValueError, match=re.escape(f"differs in ['{found}'].")):
+    without_seed = {key: value for key, value in old.items() if key != "seed"}
+    for wrong, found in (({**old, "zeros": 1}, "it has no option 'zeros'"), (without_seed, "the option 'seed'; it is")):
+        with pytest.raises(ValueError, match=f"here is no result of algebranets: .*{found}"):
             Result.from_dict(wrong, "here")
 
 
@@ -405,7 +478,7 @@ def test_the_headline_names_the_smallest_network_that_is_no_worse():
     as_good = one([*runs("R", 94.2, 0.1), *runs("C", 94.5, 0.1), *runs("M2R", 94.1, 0.1)])
     assert summary.headline(as_good) == (
         "M2R reaches 94.10 % top-1 accuracy with 25 % of the real network's parameters and 100 % of its multiply-adds; "
-        "the real one reaches 94.20 %."
+        "the real network reaches 94.20 %."
     )
     worse = one([*runs("R", 94.2, 0.01), *runs("C", 94.0, 0.01), *runs("M2R", 93.0, 0.01)])
     assert summary.headline(worse).startswith("C reaches 94.00 %")
@@ -418,7 +491,8 @@ def test_the_headline_compares_with_real_networks_that_are_as_good_where_they_ar
     ours = [result(93.0, "M2R", width=1.0), result(94.0, "M2R", width=2.0), result(92.0, "C")]
     study = one([*reals, *ours])
     assert summary.headline(study) == (
-        "M2R needs 18 to 25 % of the parameters and 71 to 100 % of the multiply-adds of a real network that is as good."
+        "M2R needs 18 to 25 % of the parameters and 71 to 100 % of the multiply-adds of a real network of the same "
+        "quality."
     )
     assert [card.figure for card in summary.cards(study)][:2] == ["18 to 25 %", "71 to 100 %"]
     better = one([*reals, *ours, result(95.0, "H", width=0.5)])  # than all that are real: nothing is as good
@@ -428,8 +502,8 @@ def test_the_headline_compares_with_real_networks_that_are_as_good_where_they_ar
 def test_the_headline_of_a_pruning_study_is_about_a_pruned_network():
     study = one(pruned_results())
     assert summary.headline(study) == (
-        "M2R with 90 % of its tuples pruned reaches 92.80 % top-1 accuracy, 1.60 below the dense one; with as many "
-        "components pruned it reaches 93.60 %; the real network, pruned as much, reaches 92.40 %."
+        "M2R with 90 % of its tuples pruned reaches 92.80 % top-1 accuracy, 1.60 below the dense network; with as "
+        "many components pruned it reaches 93.60 %; the real network, pruned as much, reaches 92.40 %."
     )
     assert [card.figure for card in summary.cards(study)] == ["92.80 %", "−1.60", "10 %", "10 %", "93 runs"]
 
@@ -441,14 +515,14 @@ def test_the_headline_of_a_pruning_study_is_about_a_pruned_network():
         ([pruned(93.0, "R", sparsity=0.5)], "R with 50 % of its weights pruned reaches 93.00 % top-1 accuracy."),
         (
             [pruned(93.0, unit="component"), pruned(93.0, sparsity=0.0)],
-            "M2R with 90 % of its components pruned reaches 93.00 % top-1 accuracy, as the dense one does.",
+            "M2R with 90 % of its components pruned reaches 93.00 % top-1 accuracy, as does the dense network.",
         ),
         (
             [pruned(94.5, sparsity=0.7, criterion="determinant"), pruned(94.0, sparsity=0.0), pruned(math.nan)],
             "M2R, criterion determinant with 70 % of its tuples pruned reaches 94.50 % top-1 accuracy, 0.50 above the "
-            "dense one.",
+            "dense network.",
         ),
-        ([pruned(math.nan)], "No network was trained to the end as the recipe has it."),
+        ([pruned(math.nan)], "No network of this recipe finished training without diverging."),
         ([pruned(math.nan), pruned(94.0, sparsity=0.0)], "M2R reaches 94.00 % top-1 accuracy with 1.00 M parameters."),
     ],
 )
@@ -462,14 +536,14 @@ def test_what_differs_from_the_paper_counts_pruned_rows():
     text = " ".join(summary.departures(one([pruned(93.0), *seeds(94.0, sparsity=0.0)])))
     assert "only signs and orders can be compared" in text
     assert "M2R, sparsity 0.9: one seed only" in text
-    assert "not the recipe's own setting" not in text
+    assert "which the recipe does not set" not in text
     many = [pruned(93.0, sparsity=n / 100) for n in range(10, 20)]
     assert "10 of 11 rows: one seed only" in " ".join(summary.departures(one([*many, *seeds(94.0, sparsity=0.0)])))
 
 
 def test_what_was_not_run_is_said():
     text = " ".join(summary.departures(one([result(94.0), result(94.0, "M2R")])))
-    assert "not trained here: C batch, C whitening, H batch, H whitening" in text
+    assert "that were not trained: C batch, C whitening, H batch, H whitening" in text
     assert "one seed only" in text
 
 
@@ -477,7 +551,7 @@ def test_seeds_of_a_recipe_that_changed_between_them_are_named():
     same = [result(94.0, experiment={"steps": 1, "seed": 0}), result(94.1, seed=1, experiment={"steps": 1, "seed": 1})]
     assert "differ in more than the seed" not in " ".join(summary.departures(one(same)))
     other = [same[0], replace(same[1], experiment={"steps": 2, "seed": 1})]
-    assert "as the recipe changed between them: R." in " ".join(summary.departures(one(other)))
+    assert "because the recipe changed between them: R." in " ".join(summary.departures(one(other)))
 
 
 def test_markdown_has_every_row_and_is_a_table():

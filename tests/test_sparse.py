@@ -12,12 +12,12 @@ import algebranets as an
 from algebranets import nn
 from algebranets.lab.cli import app
 from algebranets.models import load, publish
-from algebranets.product import linear, sparse, weight_from_tuples
+from algebranets.ops.sparse_linear import sparse_linear
+from algebranets.product import auto, linear, sparse, weight_from_tuples
 from algebranets.product.blocks.matrix import matrix as rho
-from algebranets.product.compressed import compress, expand
-from algebranets.product.kernels import sparse as fused
+from algebranets.product.compressed import TupleSparse, compress, expand
 from algebranets.pruning import Pruner
-from conftest import ALGEBRAS, needs_triton, random_algebra
+from conftest import ALGEBRAS, needs_triton, over_kinds, random_algebra, thinned
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
@@ -69,45 +69,62 @@ def test_indices_take_two_bytes_where_they_suffice():
 # The product ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(params=["picked", "filled"])
-def version(request, monkeypatch):
-    """The kernel that is taken, however many rows there are."""
-    monkeypatch.setattr(fused, "FEW", 1000 if request.param == "picked" else 0)
+both_kernels = pytest.mark.parametrize("pick", [True, False], ids=["pick", "fill"])
+
+
+def by_kernel(x, w, bias, pick, activation=None):
+    """The product by one of the kernels, however many rows there are."""
+    weight = (w.starts, w.indices, w.values, w.maps)
+    return sparse_linear(x, weight, bias, w.algebra, w.longest, pick, activation)
 
 
 @needs_triton
-@pytest.mark.parametrize("algebra", ALGEBRAS, ids=str)
-def test_both_kernels_compute_the_reference_product(algebra, version):  # noqa: ARG001, a fixture that changes the choice
+@both_kernels
+@over_kinds
+def test_both_kernels_compute_the_reference_product(algebra, pick):
     weight, x, bias = operands(algebra)
     w = compress(weight, algebra)
     for rows in (x, x[:1]):
-        y = fused.linear(rows, w, bias, None)
+        y = by_kernel(rows, w, bias, pick)
         torch.testing.assert_close(y, linear(rows, weight, bias, algebra=algebra, lowering="reference"))
 
 
+SIZES = [((2, 3), 33, 1), ((), 64, 16), ((0,), 3, 4), ((9,), 300, 20)]
+ACTIVATIONS = [None, "relu", "silu", "gelu", "sigmoid", "tanh"]
+
+
+def is_launched_often(batch, num_in, num_out, activation):
+    """Every activation at one size and every size with one: it is applied to a sum, whatever the size."""
+    return (batch, num_in, num_out) == SIZES[0] or activation == "gelu"
+
+
 @needs_triton
-@pytest.mark.parametrize("activation", [None, "relu", "silu", "gelu", "sigmoid", "tanh"])
-@pytest.mark.parametrize(("batch", "num_in", "num_out"), [((), 64, 16), ((2, 3), 33, 1), ((9,), 300, 20), ((0,), 3, 4)])
-def test_both_kernels_take_every_size(batch, num_in, num_out, activation, version):  # noqa: ARG001, as above
+@both_kernels
+@pytest.mark.parametrize(
+    ("batch", "num_in", "num_out", "activation"),
+    thinned(((*size, activation) for size in SIZES for activation in ACTIVATIONS), is_launched_often),
+)
+def test_both_kernels_take_every_size(batch, num_in, num_out, activation, pick):
     """Outputs with more tuples than a thread loads at once, fewer outputs than a program has, and an empty batch."""
     weight, x, bias = operands(an.M2R, batch, num_out, num_in, torch.float32)
     w = compress(weight, an.M2R)
     for given in (bias, None):
-        y = fused.linear(x, w, given, activation)
+        y = by_kernel(x, w, given, pick, activation)
         expected = linear(x, weight, given, algebra=an.M2R, lowering="reference", activation=activation)
         torch.testing.assert_close(y, expected, atol=1e-4, rtol=1e-4)
 
 
 @needs_triton
+@both_kernels
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
 @pytest.mark.parametrize("algebra", [an.R, an.C, an.H, an.M3R, an.M2C], ids=str)
-def test_both_kernels_pack_numbers_of_every_precision(algebra, dtype, version):  # noqa: ARG001, as above
+def test_both_kernels_pack_numbers_of_every_precision(algebra, dtype, pick):
     """Words of one, two, four and eight bytes."""
-    if dtype == torch.bfloat16 and fused.FEW == 0 and DEVICE == "cpu":
+    if dtype == torch.bfloat16 and not pick and DEVICE == "cpu":
         pytest.skip("the interpreter has no dot of bfloat16")
     weight, x, bias = operands(algebra, dtype=dtype)
     w = compress(weight, algebra)
-    y = fused.linear(x, w, bias, None)
+    y = by_kernel(x, w, bias, pick)
     assert y.dtype == dtype
     exact = linear(x.double(), weight.double(), bias.double(), algebra=algebra, lowering="reference")
     eps = torch.finfo(dtype).eps
@@ -123,7 +140,8 @@ def test_tuples_are_picked_where_that_is_faster(rows, dtype, picks):
     """Width 8192 over M2(R), one tuple of ten; tiles are only filled in half precision."""
     x = torch.empty(rows, 8192, dtype=dtype, device="meta")
     starts, values = (torch.empty(shape, device="meta") for shape in ((2049,), (2048 * 2048 // 10, 4)))
-    assert fused._picks(x, starts, values) == picks
+    w = TupleSparse(starts, starts, values, starts, 2048, 300, an.M2R)
+    assert auto._picks(x, w) == picks
 
 
 #: Torch has a product by sparse blocks on a CPU where it was built with MKL, which is not on ARM.
@@ -159,7 +177,7 @@ def test_blocks_are_asked_for_only_where_torch_multiplies_by_them():
         multiplies = True
     except RuntimeError:
         multiplies = False
-    assert multiplies or not sparse._has_formats(x, w.values)
+    assert multiplies or not auto._has_sparse_formats(x, w.values)
 
 
 @pytest.mark.parametrize("algebra", ALGEBRAS, ids=str)
@@ -428,7 +446,9 @@ def test_published_sparse_weights_with_a_foreign_index_are_refused(tmp_path):
     (layer,) = (module for module in small.modules() if isinstance(module, nn.SparseLinear))
     layer.indices[0] = 20000
     publish(small, "gru_lm", an.R, options, file)
-    with pytest.raises(ValueError, match=r"no file of algebranets' weights, or damaged.*between 0 and 63.*to 20000"):
+    with pytest.raises(
+        ValueError, match=r"not a file of algebranets' weights, or it is damaged.*between 0 and 63.*to 20000"
+    ):
         load(file)
 
 
@@ -458,13 +478,13 @@ def test_the_command_line_makes_sparse_weights_of_a_pruned_run(tmp_path):
     file = tmp_path / "small.safetensors"
     result = CliRunner().invoke(app, ["sparse", str(tmp_path / "pruned.safetensors"), "--out", str(file)])
     assert result.exit_code == 0, result.output
-    assert result.output.startswith("3 layers are sparse, 90 % of their tuples being zero: ")
+    assert result.output.startswith("3 layers are sparse; 90 % of their tuples are zero. ")
     assert any(isinstance(module, nn.SparseLinear) for module in load(file).modules())
     written = CliRunner().invoke(app, ["generate", str(file), "--prompt", "a", "--length", "5"])
     assert written.exit_code == 0, written.output
     result = CliRunner().invoke(app, ["sparse", str(tmp_path / "dense.safetensors"), "--out", str(file)])
     assert result.exit_code == 2
-    assert "of whose tuples 70 % are zero" in " ".join(result.output.replace("│", " ").split())
+    assert "with at least 70 % of its tuples zero" in " ".join(result.output.replace("│", " ").split())
 
 
 def test_a_sparse_model_moves_casts_copies_compiles_and_exports():

@@ -82,7 +82,6 @@ TWINS = [
     conv("Conv1d", {"stride": 2, "padding": 1}, ((2, "4", 9),)),
     conv("Conv1d", {"padding": "same", "padding_mode": "circular"}, ((2, "4", 9),)),
     conv("Conv2d", {}),
-    conv("Conv2d", {"groups": 2, "bias": False}),
     conv("Conv2d", {"groups": 4, "padding": 1}, sizes=(4, 4)),
     conv("Conv2d", {"padding": "same", "dilation": 2}),
     conv("Conv2d", {"padding": "valid"}),
@@ -92,6 +91,7 @@ TWINS = [
     conv("Conv2d", {"padding": "valid", "padding_mode": "circular"}),
     conv("Conv2d", {}, rest=(1,)),
     conv("Conv2d", {"padding": 1}, inputs=(("4", 7, 6),)),
+    conv("Conv2d", {"groups": 2, "bias": False}),
     conv("Conv3d", {"stride": (1, 2, 1), "padding": (1, 0, 1)}, ((2, "4", 4, 5, 3),)),
     conv("ConvTranspose1d", {"stride": 2, "output_padding": 1}, ((2, "4", 5),)),
     conv("ConvTranspose2d", {"stride": 2, "padding": 1, "groups": 2}),
@@ -126,8 +126,8 @@ OWN = [
     Example("Lift", {"channels": 3}, (), ((2, 3),)),
     Example("Lift", {"channels": 3, "num_layers": 2, "hidden_channels": 5}, (), ((2, 3),)),
     Example("Lift1d", {"channels": 3}, (), ((2, 3, 5),)),
-    Example("Lift2d", {"channels": 3, "num_layers": 2}, (), ((2, 3, 5, 4),)),
     Example("Lift2d", {"channels": 3, "mode": "zeros"}, (), ((2, 3, 5, 4),)),
+    Example("Lift2d", {"channels": 3, "num_layers": 2}, (), ((2, 3, 5, 4),)),
     Example("Lift3d", {"channels": 3, "mode": "copy"}, (), ((2, 3, 2, 5, 4),)),
     Example("TupleNorm", {}, (), ((2, "3"),)),
     Example("TupleGate", {}, (), ((2, "3"),)),
@@ -136,9 +136,16 @@ OWN = [
     Example("RelativeAttention", {"num_heads": 2}, (4,), ((2, 5, "4"), (7, "4"), ("4",), ("4",))),
     Example("TupleLayerNorm", {}, (3,), ((2, "3"),)),
     Example("Whitening1d", {}, (3,), ((7, "3"),)),
-    Example("Whitening2d", {}, (3,), ((4, "3", 3, 2),)),
     Example("Whitening2d", {"affine": False, "momentum": None}, (3,), ((4, "3", 3, 2),)),
+    Example("Whitening2d", {}, (3,), ((4, "3", 3, 2),)),
     Example("Whitening3d", {"track_running_stats": False}, (3,), ((4, "3", 3, 2, 2),)),
 ]
 
 LAYERS = [*TWINS, *OWN]
+#: The last example of each class, for tests that take long.
+ONE_EACH = list({example.name: example for example in LAYERS}.values())
+
+
+def plainest(name: str) -> Example:
+    """The example of a class that has the fewest options."""
+    return min((e for e in LAYERS if e.name == name), key=lambda e: len(e.options))

@@ -7,9 +7,9 @@ import torch
 
 import algebranets as an
 from algebranets.algebra import M2C, M2R, M4R, C, H, R, direct_sum
-from algebranets.product import choice, reference, weight_shape
+from algebranets.ops import gru_scan
+from algebranets.product import auto, kernels, reference, weight_shape
 from algebranets.product.cells import Direction
-from algebranets.product.kernels import lowering, scan
 from conftest import needs_triton, random_algebra
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -65,7 +65,7 @@ def assert_same(found, expected, given, assert_close=torch.testing.assert_close)
 
 def both(given, algebra):
     x, state, directions = given
-    return scan.recurrent(*given, algebra), reference.recurrent("GRU", x, (state,), directions, algebra)
+    return kernels._scan(*given, algebra), reference.recurrent("GRU", x, (state,), directions, algebra)
 
 
 @interpreted
@@ -111,19 +111,19 @@ def test_a_gradient_may_come_from_the_output_or_the_last_state_alone():
 @interpreted
 def test_nothing_is_kept_where_no_gradients_are_recorded(monkeypatch):
     kept = []
-    run = scan._OPERATOR
-    monkeypatch.setattr(scan, "_OPERATOR", lambda *a: kept.append(run(*a)[1].numel()) or run(*a))
+    run = gru_scan._gru_scan
+    monkeypatch.setattr(gru_scan, "_gru_scan", lambda *a: kept.append(run(*a)[1].numel()) or run(*a))
     given = gru(M2R, 3, 2, 3, 2)
-    recorded = scan.recurrent(*given, M2R)[0]
+    recorded = kernels._scan(*given, M2R)[0]
     with torch.no_grad():
-        torch.testing.assert_close(scan.recurrent(*given, M2R)[0], recorded.detach())
+        torch.testing.assert_close(kernels._scan(*given, M2R)[0], recorded.detach())
     assert kept == [3 * 4 * recorded[0].numel(), 0]
 
 
 @interpreted
 def test_it_compiles_into_one_graph():
     given = gru(H, 3, 2, 3, 2)
-    compiled = torch.compile(scan.recurrent, backend="aot_eager", fullgraph=True)
+    compiled = torch.compile(kernels._scan, backend="aot_eager", fullgraph=True)
     assert_same(compiled(*given, H), both(given, H)[1], given)
 
 
@@ -131,11 +131,11 @@ def test_it_compiles_into_one_graph():
 def test_the_operators_keep_torchs_rules():
     gates, state, weight, bias = torch.randn(3, 4, 15), torch.randn(4, 5), torch.randn(15, 5), torch.randn(4, 2, 5)
     checks = ("test_schema", "test_faketensor")
-    torch.library.opcheck(scan._OPERATOR, (gates, state, weight, bias, False, True), test_utils=checks)
-    states, kept = scan._OPERATOR(gates, state, weight, bias, True, True)
+    torch.library.opcheck(gru_scan._gru_scan, (gates, state, weight, bias, False, True), test_utils=checks)
+    states, kept = gru_scan._gru_scan(gates, state, weight, bias, True, True)
     for last in (None, state):
         given = (torch.randn(3, 4, 5), last, states, kept, weight, True)
-        torch.library.opcheck(scan._BACKWARD, given, test_utils=checks)
+        torch.library.opcheck(gru_scan._gru_scan_backward, given, test_utils=checks)
 
 
 @interpreted
@@ -143,7 +143,7 @@ def test_autocast_gives_its_precision():
     given = x, state, directions = gru(M2R, 3, 2, 3, 2)
     exact, _ = reference.recurrent("GRU", x, (state,), directions, M2R)
     with torch.autocast(DEVICE, dtype=torch.float16):
-        y, (last,) = scan.recurrent(*given, M2R)
+        y, (last,) = kernels._scan(*given, M2R)
     assert y.dtype == last.dtype == torch.float16
     assert (y - exact).norm() < 4 * torch.finfo(torch.float16).eps * exact.norm()
     assert all(grad.dtype == torch.float32 for grad in torch.autograd.grad(y.sum(), [t for _, t in named(*given)]))
@@ -151,32 +151,35 @@ def test_autocast_gives_its_precision():
 
 @interpreted
 def test_long_sequences_in_half_precision_take_it(monkeypatch):
-    monkeypatch.setattr("algebranets.product.kernels.usable", lambda _: True)
-    x, state, directions = gru(M2R, scan.MANY_STEPS, 2, 3, 2)
-    assert choice.for_recurrent("GRU", x, directions, M2R, None) is not lowering
+    monkeypatch.setattr("algebranets.ops.device.is_usable", lambda _: True)
+    x, state, directions = gru(M2R, auto.GPU.scan_steps, 2, 3, 2)
+    assert auto.recurrent("GRU", x, directions, M2R, None) == "blocks"
     half, w = x.bfloat16(), [Direction(*(t.bfloat16() for t in directions[0][:4]))]
-    assert choice.for_recurrent("GRU", half, w, M2R, None) is lowering
-    assert choice.for_recurrent("LSTM", half, w, M2R, None) is not lowering
-    assert choice.for_recurrent("GRU", half[1:], w, M2R, None) is not lowering
-    assert choice.for_recurrent("GRU", half[:, 0], w, M2R, torch.ones(len(x))) is not lowering
-    assert choice.for_recurrent("GRU", half, [w[0]._replace(w_hr=x)], M2R, None) is not lowering
+    assert auto.recurrent("GRU", half, w, M2R, None) == "kernels"
+    assert auto.recurrent("LSTM", half, w, M2R, None) == "blocks"
+    assert auto.recurrent("GRU", half[1:], w, M2R, None) == "blocks"
+    assert auto.recurrent("GRU", half[:, 0], w, M2R, torch.ones(len(x))) == "blocks"
+    assert auto.recurrent("GRU", half, [w[0]._replace(w_hr=x)], M2R, None) == "blocks"
     calls = []
-    monkeypatch.setattr(scan, "recurrent", lambda *a: calls.append(a))
-    lowering.recurrent("GRU", half, (state.bfloat16(),), w, M2R)
+    monkeypatch.setattr(kernels, "_scan", lambda *a: calls.append(a))
+    kernels.recurrent("GRU", half, (state.bfloat16(),), w, M2R)
     assert len(calls) == 1
-    real, _, alone = gru(R, scan.MANY_STEPS, 2, 3, 2)
-    assert not scan.applies("GRU", real.bfloat16(), alone, R)
+    real, _, alone = gru(R, auto.GPU.scan_steps, 2, 3, 2)
+    assert not auto.is_gru_scan("GRU", real.bfloat16(), alone, R)
 
 
+@needs_triton
 def test_programs_are_as_many_as_run_at_once(monkeypatch):
+    from algebranets.ops.gru_scan import launch
+
     h200 = SimpleNamespace(multi_processor_count=132, shared_memory_per_block_optin=232448)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: h200)
     device = torch.device("cuda")
-    assert scan.choose(32, 1024, device) == (16, 16)
-    assert scan.choose(64, 1024, device) == (32, 16)
-    assert scan.choose(128, 512, device) == (32, 16)
-    assert scan.choose(80, 1024, device) is None
-    assert scan.choose(16, 1040, device) is None
+    assert launch.choose(32, 1024, device) == (16, 16)
+    assert launch.choose(64, 1024, device) == (32, 16)
+    assert launch.choose(128, 512, device) == (32, 16)
+    assert launch.choose(80, 1024, device) is None
+    assert launch.choose(16, 1040, device) is None
 
 
 # On a GPU -------------------------------------------------------------------------------------------------------------
@@ -210,16 +213,16 @@ def close(dtype):
 def test_programs_that_wait_for_each_other_compute_the_reference(algebra, time, batch, num_hidden, dtype):
     given = x, state, directions = gru(algebra, time, batch, 8, num_hidden)
     with torch.autocast("cuda", dtype=dtype):
-        assert scan.applies("GRU", x, directions, algebra)
-        found = scan.recurrent(*given, algebra)
+        assert auto.is_gru_scan("GRU", x, directions, algebra)
+        found = kernels._scan(*given, algebra)
     expected = reference.recurrent("GRU", x, (state,), directions, algebra)
     assert_same(found, expected, given, close(dtype))
 
 
 @pytest.mark.gpu
 def test_a_long_sequence_and_both_directions(monkeypatch):
-    calls, recurrent, assert_close = [], scan.recurrent, close(torch.bfloat16)
-    monkeypatch.setattr(scan, "recurrent", lambda *given: calls.append(given) or recurrent(*given))
+    calls, recurrent, assert_close = [], kernels._scan, close(torch.bfloat16)
+    monkeypatch.setattr(kernels, "_scan", lambda *given: calls.append(given) or recurrent(*given))
     layer = an.nn.GRU(64, 256, bidirectional=True, algebra=M2R, device="cuda")
     x = torch.randn(2000, 5, 64, device="cuda")
     with torch.autocast("cuda", dtype=torch.bfloat16):
@@ -268,9 +271,9 @@ def test_it_compiles_into_one_graph_there():
 
 @pytest.mark.gpu
 def test_auto_takes_it_for_a_gru_alone():
-    x = torch.randn(scan.MANY_STEPS, 4, 64, device="cuda", dtype=torch.bfloat16)
+    x = torch.randn(auto.GPU.scan_steps, 4, 64, device="cuda", dtype=torch.bfloat16)
     for name, takes in (("GRU", True), ("LSTM", False)):
         layer = getattr(an.nn, name)(64, 64, algebra=M2R, device="cuda", dtype=torch.bfloat16)
         with torch.profiler.profile() as seen:
             layer(x)
-        assert any("algebranets::scan" in event.name for event in seen.events()) == takes
+        assert any("algebranets::gru_scan" in event.name for event in seen.events()) == takes
