@@ -1,0 +1,122 @@
+"""Write docs/tree.md: every file of the project with one line on what it is.
+
+    python tools/tree.py
+
+The line of a Python file is the first line of its docstring, that of a template its first comment, that of a Markdown
+file its first heading, and that of a file of rows is made from the rows. Other files have their line in ``OTHERS``. A
+file without a line is an error, and so is a line in ``OTHERS`` without a file.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs" / "tree.md"
+FOLDERS = ("src/algebranets", "tests", "docs", "examples", "tools", "benchmarks", "results")
+INTRODUCTION = """\
+# Every file, in one line
+
+`python tools/tree.py` writes this page from the first lines of the files; do not edit it by hand.
+"""
+#: Files that cannot say themselves what they are.
+OTHERS = {
+    "benchmarks/speed-h200.svg": "Figure of the rows measured on an H200.",
+    "results/cifar10-pruned.svg": "Figure: accuracy against sparsity, parameters and multiply-adds left.",
+    "results/transformer_xl-short.svg": "Figure: bits per character while training, by characters and by minutes.",
+    "results/transformer_xl-small.svg": "Figure: bits per character against parameters and multiply-adds.",
+    "src/algebranets/lab/report/templates/page.html": "Template of the report page.",
+    "src/algebranets/py.typed": "Marker for type checkers: the package has type annotations.",
+}
+
+
+def main() -> None:
+    """Write the page."""
+    PAGE.write_text(render())
+
+
+def render() -> str:
+    """The text of the page."""
+    missing = sorted(name for name in OTHERS if not (ROOT / name).is_file())
+    if missing:
+        raise ValueError(f"these files are in OTHERS of tools/tree.py but do not exist: {', '.join(missing)}.")
+    return "\n".join([INTRODUCTION, *(section(folder) for folder in FOLDERS)])
+
+
+def section(folder: str) -> str:
+    """A heading and the tree of one top-level folder, in a code block."""
+    rows = list(tree(ROOT / folder))
+    width = max(len(name) for name, _ in rows) + 2
+    lines = [f"{name:<{width}}{line}".rstrip() for name, line in rows]
+    return "\n".join([f"## {folder}", "", "```", f"{folder}/", *lines, "```", ""])
+
+
+def tree(folder: Path, depth: int = 1) -> list[tuple[str, str]]:
+    """(indented name, line) of everything in a folder: its files first, then its folders."""
+    rows = []
+    for path in sorted(folder.iterdir(), key=lambda path: (path.is_dir(), path.name)):
+        if path.name == "__pycache__" or path.name.startswith("."):
+            continue
+        if path.is_file():
+            rows.append(("  " * depth + path.name, describe(path)))
+        elif inside := tree(path, depth + 1):
+            rows += [("  " * depth + path.name + "/", ""), *inside]
+    return rows
+
+
+def describe(path: Path) -> str:
+    """What a file is, in one line."""
+    name = path.relative_to(ROOT).as_posix()
+    if path == PAGE:
+        return heading(INTRODUCTION)
+    if path.suffix == ".py":
+        line = summary(path.read_text(), name)
+    elif path.suffix == ".md":
+        line = heading(path.read_text())
+    elif path.suffix == ".j2":
+        line = comment(path.read_text())
+    elif path.suffix == ".jsonl":
+        line = rows_in(path)
+    else:
+        line = OTHERS.get(name, "")
+    if not line:
+        raise ValueError(f"{name} does not say what it is. Give it a docstring, or a line in OTHERS of tools/tree.py.")
+    return line
+
+
+def summary(source: str, name: str) -> str:
+    """The first line of a module's docstring, as plain text."""
+    first, *rest = (ast.get_docstring(ast.parse(source)) or "").split("\n")
+    if rest and rest[0]:
+        raise ValueError(f"the docstring of {name} must begin with one line and a blank one, got {first!r}.")
+    return first.replace("`", "")
+
+
+def heading(text: str) -> str:
+    """The first heading of a Markdown text."""
+    return next((line.lstrip("# ") for line in text.splitlines() if line.startswith("#")), "")
+
+
+def comment(text: str) -> str:
+    """The comment in the first line of a Jinja template."""
+    first = text.partition("\n")[0]
+    return first.removeprefix("{#").removesuffix("#}").strip() if first.startswith("{#") else ""
+
+
+def rows_in(path: Path) -> str:
+    """What a file of rows holds: finished runs of recipes, or measurements of `algebranets bench`."""
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+
+    def values(key: str) -> str:
+        return ", ".join(sorted({str(row[key]) for row in rows}))
+
+    if "recipe" in rows[0]:
+        devices = ", ".join(sorted({row["environment"]["device"] for row in rows}))
+        return f"{len(rows)} runs of {values('recipe')} over {values('algebra')}; {devices}."
+    return f"{len(rows)} rows: {values('op')} over {values('algebra')}; {values('dtype')}; {values('device')}."
+
+
+if __name__ == "__main__":
+    main()
