@@ -1,9 +1,10 @@
 # ruff: noqa: RUF005, Triton knows no (*tuple, one)
 """Triton functions that several kernels use.
 
-Conventions of all kernels: a pointer has the name of its tensor; ``x_at`` are the pointers to the elements of a tile,
-``is_x`` says which of them exist; ``num_x`` counts, ``x_row`` is a stride. Addresses are 64 bits wide, sums are taken
-in at least float32, and every dimension that a tile may overrun is masked.
+Conventions of all kernels: a pointer has the name of its tensor; ``x_at`` are pointers to the elements of a tile of x,
+and ``offset``, ``feature`` and the like are counted from a pointer. Masks are named ``is_...``; ``is_here`` says which
+elements of a tile exist. ``num_x`` counts, ``x_row`` is a stride. Addresses are 64 bits wide, sums are taken in at
+least float32, and every dimension that a tile may overrun is masked.
 """
 
 from __future__ import annotations

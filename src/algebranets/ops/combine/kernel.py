@@ -16,10 +16,10 @@ def sum_rows_kernel(x, sums, rows, columns, height: tl.constexpr, width: tl.cons
     total = tl.zeros([height, width], dtype=sums.dtype.element_ty)
     for start in range(tl.program_id(0) * height, rows, tl.num_programs(0) * height):
         row = (start + tl.arange(0, height)[:, None]).to(tl.int64)
-        here = tl.load(x + row * columns + column, mask=(row < rows) & (column < columns), other=0)
-        total += here.to(total.dtype)
-    into = sums + tl.program_id(0) * columns + column
-    tl.store(into, tl.sum(total, 0)[None, :], mask=column < columns)
+        x_at = x + row * columns + column
+        total += tl.load(x_at, mask=(row < rows) & (column < columns), other=0).to(total.dtype)
+    sum_at = sums + tl.program_id(0) * columns + column
+    tl.store(sum_at, tl.sum(total, 0)[None, :], mask=column < columns)
 
 
 @triton.jit
@@ -34,13 +34,13 @@ def combine_fwd_kernel(
     high = tl.cdiv(rows, height)
     stack = (tl.program_id(0) // wide // high).to(tl.int64)
     row = (tl.program_id(0) // wide % high * height + tl.arange(0, height)[:, None]).to(tl.int64)
-    inside = (row < rows) & (column < columns)
+    is_here = (row < rows) & (column < columns)
     exact: tl.constexpr = tl.float64 if is_double else tl.float32
     components = ()
     for c in tl.static_range(num_in):
-        at = stack * num_in + c // along * along  # components of the stacks and rows before
-        here = (at * rows + row * along + c % along) * columns + column
-        components = components + (tl.load(x + here, mask=inside, other=0).to(exact),)  # noqa: RUF005, as triton has it
+        before = stack * num_in + c // along * along  # components of the stacks and rows before
+        offset = (before * rows + row * along + c % along) * columns + column
+        components = components + (tl.load(x + offset, mask=is_here, other=0).to(exact),)  # noqa: RUF005, as triton has it
     for k in tl.static_range(num_out):
         total = tl.zeros([height, width], dtype=exact)
         if has_bias:
@@ -48,6 +48,6 @@ def combine_fwd_kernel(
         for c in tl.static_range(num_in):
             if matrix[k * num_in + c] != 0:
                 total += components[c] * matrix[k * num_in + c]
-        at = stack * num_out + k // across * across
-        here = (at * rows + row * across + k % across) * columns + column
-        tl.store(y + here, total.to(y.dtype.element_ty), mask=inside)
+        before = stack * num_out + k // across * across
+        offset = (before * rows + row * across + k % across) * columns + column
+        tl.store(y + offset, total.to(y.dtype.element_ty), mask=is_here)

@@ -43,10 +43,10 @@ def decode_linear_fwd_kernel(
         x + x_offset, weight, tile, stack, first, num_rows, table, starts, dim, size, num_copies, num_in, num_out,
         x_features, 1, rows, out, inp, lanes, warps, vector, frozen,
     )  # fmt: skip
-    row, to, is_here = places(tile, first, num_rows, size, num_copies, num_out, rows, out, lanes)
-    to += stack * y_features + y_offset
-    total = plus_bias(total, bias, to, is_here)
-    tl.store(y + row.to(tl.int64) * (stacks * y_features) + to, activate(total, activation), mask=is_here)
+    row, feature, is_here = places(tile, first, num_rows, size, num_copies, num_out, rows, out, lanes)
+    feature += stack * y_features + y_offset
+    total = plus_bias(total, bias, feature, is_here)
+    tl.store(y + row.to(tl.int64) * (stacks * y_features) + feature, activate(total, activation), mask=is_here)
 
 
 @triton.jit
@@ -77,9 +77,9 @@ def product(
     o = tl.arange(0, out // across)[None, None, :, None] * across + tl.arange(0, across)[:, None, None, None]
     i = tl.arange(0, inp // width)[None, :, None] * width + tl.arange(0, width)[None, None, :]
     i = i + tl.zeros([across, 1, 1], tl.int32)
-    here = weight + (stack.to(tl.int64) * (dim * num_out) + tile * out) * num_in
+    weight_at = weight + (stack.to(tl.int64) * (dim * num_out) + tile * out) * num_in
     room = num_out - tile * out
-    tiles = weights_at(here, o, i[:, :, None, :], 0, room, dim * stacks, num_in, num_out, out, inp)
+    tiles = weights_at(weight_at, o, i[:, :, None, :], 0, room, dim * stacks, num_in, num_out, out, inp)
     if wait:
         cuda.gdc_wait()
     dtype: tl.constexpr = tl.float64 if x.dtype.element_ty == tl.float64 else tl.float32
@@ -88,7 +88,7 @@ def product(
         sums = sums + (tl.zeros([across, warps, out // across, lanes], dtype),)
     for start in tl.range(inp, num_in, inp):
         # The next weights are on their way while these are multiplied.
-        ahead = weights_at(here, o, i[:, :, None, :], start, room, dim * stacks, num_in, num_out, out, inp)
+        ahead = weights_at(weight_at, o, i[:, :, None, :], start, room, dim * stacks, num_in, num_out, out, inp)
         sums = add(
             sums, tiles, x, i, start - inp, first, num_rows, table, starts, dim, size, num_copies, num_in, x_features,
             stacks, rows, out, inp, lanes, warps, vector, False,
@@ -107,7 +107,7 @@ def product(
 
 @triton.jit
 def weights_at(
-    here, o, i, start, room, count: tl.constexpr, num_in: tl.constexpr, num_out: tl.constexpr,
+    weight_at, o, i, start, room, count: tl.constexpr, num_in: tl.constexpr, num_out: tl.constexpr,
     out: tl.constexpr, inp: tl.constexpr,
 ):  # fmt: skip
     """The tiles of ``count`` components, from input ``start`` on; of the outputs, ``room`` are left.
@@ -116,11 +116,11 @@ def weights_at(
     """
     tiles = ()
     for c in tl.static_range(count):
-        there = here + tl.full([], c * num_out, tl.int64) * num_in + start + (o * num_in + i)
+        w_at = weight_at + tl.full([], c * num_out, tl.int64) * num_in + start + (o * num_in + i)
         if num_in % inp == 0 and num_out % out == 0:
-            w = tl.load(there, eviction_policy="evict_first")
+            w = tl.load(w_at, eviction_policy="evict_first")
         else:
-            w = tl.load(there, mask=(o < room) & (start + i < num_in), other=0, eviction_policy="evict_first")
+            w = tl.load(w_at, mask=(o < room) & (start + i < num_in), other=0, eviction_policy="evict_first")
         tiles = tiles + (w,)
     return tiles
 
@@ -136,12 +136,12 @@ def add(
     xs = ()
     for r in tl.static_range(rows):
         row = tl.minimum(first + r, num_rows - 1)
-        here = x + (row // num_copies).to(tl.int64) * x_features + row % num_copies * (size * num_in) + start
+        x_at = x + (row // num_copies).to(tl.int64) * x_features + row % num_copies * (size * num_in) + start
         for q in tl.static_range(size):
             if is_cut:
-                xs = xs + (tl.load(here + q * num_in + i, mask=start + i < num_in, other=0),)
+                xs = xs + (tl.load(x_at + q * num_in + i, mask=start + i < num_in, other=0),)
             else:
-                xs = xs + (tl.load(here + q * num_in + i),)
+                xs = xs + (tl.load(x_at + q * num_in + i),)
     across: tl.constexpr = 32 // lanes
     unroll: tl.constexpr = inp // (warps * lanes * vector)
     new = ()
@@ -191,13 +191,13 @@ def decode_linear_dot_fwd_kernel(
     i, o = tl.arange(0, inp), tl.arange(0, out)[None, :]
     chunks: tl.constexpr = triton.cdiv(num_in, inp * splits)
     first, room = split * (chunks * inp), num_out - tile * out
-    here = weight + (stack.to(tl.int64) * (dim * num_out) + tile * out) * num_in
+    weight_at = weight + (stack.to(tl.int64) * (dim * num_out) + tile * out) * num_in
     x += x_offset + batch * x_features + component * num_in + i[None, :]
     # The first weights are on their way while the kernel before ends, and are multiplied last.
-    tiles = weights_at(here, o, i[:, None], first, room, dim, num_in, num_out, out, inp * splits)
+    tiles = weights_at(weight_at, o, i[:, None], first, room, dim, num_in, num_out, out, inp * splits)
     if frozen:
         if chunks > 1:
-            read_ahead(here, first + inp, (chunks - 1) * inp, room, dim, num_in, num_out, out)
+            read_ahead(weight_at, first + inp, (chunks - 1) * inp, room, dim, num_in, num_out, out)
         cuda.gdc_wait()
     xs = tl.load(x + first, mask=is_row & (first + i[None, :] < num_in), other=0)
     dtype: tl.constexpr = tl.float64 if x.dtype.element_ty == tl.float64 else tl.float32
@@ -207,7 +207,7 @@ def decode_linear_dot_fwd_kernel(
     for chunk in tl.range(1, chunks):
         start = first + chunk * inp
         more = tl.load(x + start, mask=is_row & (start + i[None, :] < num_in), other=0)
-        ahead = weights_at(here, o, i[:, None], start, room, dim, num_in, num_out, out, inp * splits)
+        ahead = weights_at(weight_at, o, i[:, None], start, room, dim, num_in, num_out, out, inp * splits)
         products = add_dots(products, more, ahead)
     total = combined(add_dots(products, xs, tiles), j, table, starts, size)
     is_here, is_last = is_row & (o < room), True
@@ -219,9 +219,9 @@ def decode_linear_dot_fwd_kernel(
     if is_last:
         if splits > 1:
             total = sum_of_parts(partial, j.shape[0] * out, is_here, splits, dtype)
-        to = stack * y_features + y_offset + component * num_out + tile * out + o
-        total = plus_bias(total, bias, to, is_here)
-        tl.store(y + batch * (stacks * y_features) + to, activate(total, activation), mask=is_here)
+        feature = stack * y_features + y_offset + component * num_out + tile * out + o
+        total = plus_bias(total, bias, feature, is_here)
+        tl.store(y + batch * (stacks * y_features) + feature, activate(total, activation), mask=is_here)
 
 
 @triton.jit
@@ -258,15 +258,15 @@ def combined(products, j, table: tl.constexpr, starts: tl.constexpr, size: tl.co
 
 @triton.jit
 def read_ahead(
-    here, start, count: tl.constexpr, room, dim: tl.constexpr, num_in: tl.constexpr, num_out: tl.constexpr,
+    weight_at, start, count: tl.constexpr, room, dim: tl.constexpr, num_in: tl.constexpr, num_out: tl.constexpr,
     out: tl.constexpr,
 ):  # fmt: skip
     """Ask for ``count`` inputs of all components to be brought to the L2 cache, a line of 128 bytes at a time."""
-    line: tl.constexpr = 1024 // here.dtype.element_ty.primitive_bitwidth
+    line: tl.constexpr = 1024 // weight_at.dtype.element_ty.primitive_bitwidth
     lines: tl.constexpr = min(32, triton.next_power_of_2(triton.cdiv(count, line)))
     o = tl.minimum(tl.arange(0, out), room - 1)[:, None]
     for c in tl.static_range(dim):
-        component = here + tl.full([], c * num_out, tl.int64) * num_in
+        component = weight_at + tl.full([], c * num_out, tl.int64) * num_in
         for ahead in tl.range(0, count, lines * line):
             i = tl.minimum(start + ahead + tl.arange(0, lines) * line, num_in - 1)[None, :]
             tl.inline_asm_elementwise(

@@ -40,17 +40,17 @@ def decode_step_fwd_kernel(
     for g in tl.static_range(gates):
         gx = gx + (plus_bias(from_x[g], b_ih, g * h_features + feature, is_here),)
         gh = gh + (plus_bias(from_h[g], b_hh, g * h_features + feature, is_here),)
-    to = row.to(tl.int64) * h_features + feature
+    offset = row.to(tl.int64) * h_features + feature
     if mode == "GRU":
-        old = tl.load(h + to, mask=is_here, other=0).to(gx[0].dtype)
+        old = tl.load(h + offset, mask=is_here, other=0).to(gx[0].dtype)
         z = tl.sigmoid(gx[1] + gh[1])
         n = tanh(gx[2] + tl.sigmoid(gx[0] + gh[0]) * gh[2])
         new = (1 - z) * n + z * old
     elif mode == "LSTM":
-        old = tl.load(c + to, mask=is_here, other=0).to(gx[0].dtype)
+        old = tl.load(c + offset, mask=is_here, other=0).to(gx[0].dtype)
         cell = tl.sigmoid(gx[1] + gh[1]) * old + tl.sigmoid(gx[0] + gh[0]) * tanh(gx[2] + gh[2])
-        tl.store(new_c + to, cell, mask=is_here)
+        tl.store(new_c + offset, cell, mask=is_here)
         new = tl.sigmoid(gx[3] + gh[3]) * tanh(cell)
     else:
         new = activate(gx[0] + gh[0], "tanh" if mode == "RNN_TANH" else "relu")
-    tl.store(new_h + to, new, mask=is_here)
+    tl.store(new_h + offset, new, mask=is_here)

@@ -28,17 +28,17 @@ def depthwise_fwd_kernel(
     dim: tl.constexpr = len(table)
     across: tl.constexpr = (channels + wide - 1) // wide
     tile, part = tl.program_id(0) // across, tl.program_id(0) % across
-    image, row, run, inside = _place(tile, places, num_places, runs, patch, patches)
+    image, row, run, is_place = _place(tile, places, num_places, runs, patch, patches)
     # As large as a tile of the image, that weights may be in the same threads' registers.
     chan = tl.broadcast_to(part * wide + tl.arange(0, wide)[None, :], (places, wide))
     is_chan = (chan < channels) | (channels % wide == 0)
-    here = x + image * x_batch + run * column_step * x_column + chan * x_chan
+    x_at = x + image * x_batch + run * column_step * x_column + chan * x_chan
     exact: tl.constexpr = tl.float64 if is_double else tl.float32
     totals = ((tl.zeros([places, wide], dtype=exact),) * dim,) * len(taps)
     for s in range(num_rows):
         source = row * row_step + row_shift + s * row_pace
-        is_row = inside & is_chan & (source >= 0) & (source % row_every == 0) & (source // row_every < height)
-        at_row = here + source // row_every * x_row
+        is_row = is_place & is_chan & (source >= 0) & (source % row_every == 0) & (source // row_every < height)
+        row_at = x_at + source // row_every * x_row
         weights = ()
         for t in tl.static_range(num_columns):
             at = w + (s * num_columns + t) * dim * channels + chan
@@ -46,8 +46,8 @@ def depthwise_fwd_kernel(
         tuples = ()
         for c in tl.static_range(len(sources)):
             column = run * column_step + sources[c]
-            is_here = is_row & (column >= 0) & (column < width)
-            tuples += (_tuple(at_row + sources[c] * x_column, is_here, x_comp, dim),)
+            is_source = is_row & (column >= 0) & (column < width)
+            tuples += (_tuple(row_at + sources[c] * x_column, is_source, x_comp, dim),)
         sums = ()
         for v in tl.static_range(len(taps)):
             total = totals[v]
@@ -55,11 +55,11 @@ def depthwise_fwd_kernel(
                 total = _add_product(total, weights[taps[v][t]], tuples[taps[v][t + 1]], table)
             sums += (total,)
         totals = sums
-    there = y + image * y_batch + row * y_row + run * len(taps) * y_column + chan * y_chan
+    y_at = y + image * y_batch + row * y_row + run * len(taps) * y_column + chan * y_chan
     for v in tl.static_range(len(taps)):
-        is_there = inside & is_chan & (row < out_height) & (run * len(taps) + v < out_width)
+        is_output = is_place & is_chan & (row < out_height) & (run * len(taps) + v < out_width)
         for k in tl.static_range(dim):
-            tl.store(there + v * y_column + k * y_comp, totals[v][k].to(y.dtype.element_ty), mask=is_there)
+            tl.store(y_at + v * y_column + k * y_comp, totals[v][k].to(y.dtype.element_ty), mask=is_output)
 
 
 @triton.jit
@@ -78,34 +78,34 @@ def depthwise_sums_kernel(
     zero = tl.zeros([places, wide], dtype=partial.dtype.element_ty)
     totals = ((zero,) * dim,) * (group * num_columns)
     for tile in range(part, tl.cdiv(num_places, places), parts):
-        image, row, run, inside = _place(tile, places, num_places, runs, patch, patches)
-        inside = inside & is_chan
-        here = x + image * x_batch + run * column_step * x_column + chan * x_chan
-        there = dy + image * dy_batch + row * dy_row + run * len(taps) * dy_column + chan * dy_chan
+        image, row, run, is_place = _place(tile, places, num_places, runs, patch, patches)
+        is_place = is_place & is_chan
+        x_at = x + image * x_batch + run * column_step * x_column + chan * x_chan
+        dy_at = dy + image * dy_batch + row * dy_row + run * len(taps) * dy_column + chan * dy_chan
         outputs = ()
         for v in tl.static_range(len(taps)):
-            is_there = inside & (row < height) & (run * len(taps) + v < width)
-            outputs += (_tuple(there + v * dy_column, is_there, dy_comp, dim),)
+            is_output = is_place & (row < height) & (run * len(taps) + v < width)
+            outputs += (_tuple(dy_at + v * dy_column, is_output, dy_comp, dim),)
         sums = ()
         for s in tl.static_range(group):
             source = row * row_step - row_shift + (first + s) * row_pace
-            is_row = inside & (source >= 0) & (source < x_height)
+            is_row = is_place & (source >= 0) & (source < x_height)
             tuples = ()
             for c in tl.static_range(len(sources)):
                 column = run * column_step + sources[c]
-                is_here = is_row & (column >= 0) & (column < x_width)
-                tuples += (_tuple(here + source * x_row + sources[c] * x_column, is_here, x_comp, dim),)
+                is_source = is_row & (column >= 0) & (column < x_width)
+                tuples += (_tuple(x_at + source * x_row + sources[c] * x_column, is_source, x_comp, dim),)
             for t in tl.static_range(num_columns):
                 total = totals[s * num_columns + t]
                 for v in tl.static_range(len(taps)):
                     total = _add_product(total, outputs[v], tuples[taps[v][2 * t + 1]], table)
                 sums += (total,)
         totals = sums
-    into = partial + ((part * num_rows + first) * num_columns).to(tl.int64) * dim * channels
+    partial_at = partial + ((part * num_rows + first) * num_columns).to(tl.int64) * dim * channels
     at = tl.program_id(1) * wide + tl.arange(0, wide)
     for t in tl.static_range(group * num_columns):
         for i in tl.static_range(dim):
-            tl.store(into + (t * dim + i) * channels + at, tl.sum(totals[t][i], 0), mask=at < channels)
+            tl.store(partial_at + (t * dim + i) * channels + at, tl.sum(totals[t][i], 0), mask=at < channels)
 
 
 @triton.jit
@@ -117,11 +117,11 @@ def _place(tile, places: tl.constexpr, num_places, runs, patch, patches):
 
 
 @triton.jit
-def _tuple(at, inside, step, dim: tl.constexpr):
+def _tuple(x_at, is_here, step, dim: tl.constexpr):
     """The components of a tuple, ``step`` apart."""
     components = ()
     for k in tl.static_range(dim):
-        components += (tl.load(at + k * step, mask=inside, other=0),)
+        components += (tl.load(x_at + k * step, mask=is_here, other=0),)
     return components
 
 

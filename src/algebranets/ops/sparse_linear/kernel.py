@@ -59,12 +59,12 @@ def sparse_linear_pick_fwd_kernel(
     n = start[:, None] + tl.arange(0, 32)[None, :]
     place, weights = tuples_at(indices, values, n, end[:, None], dim, unroll)
     first = tl.program_id(1) * rows
-    here = rows_at(x, first, num_rows, dim, num_in, rows)  # so that the loads follow the wait at once
+    x_at = rows_at(x, first, num_rows, dim, num_in, rows)  # so that the loads follow the wait at once
     if frozen:
         cuda.gdc_wait()
     if pdl:  # only now: the next kernel's loads would be in the way of the input's
         cuda.gdc_launch_dependents()
-    inputs = packed_rows(here, places, dim, num_in, rows, native)
+    inputs = packed_rows(x_at, places, dim, num_in, rows, native)
     dtype: tl.constexpr = tl.float64 if values.dtype.element_ty == tl.float64 else tl.float32
     sums = ()
     for _ in tl.static_range(rows * dim):
@@ -77,10 +77,10 @@ def sparse_linear_pick_fwd_kernel(
     sums = add(sums, inputs, place, weights, x.dtype.element_ty, terms, places, dim, rows, unroll)
     total = tl.sum(joined(sums), 1)
     j = tl.arange(0, total.shape[1])[None, :]
-    row, to = first + j // dim, j % dim * num_out + o[:, None]
+    row, feature = first + j // dim, j % dim * num_out + o[:, None]
     is_here = (o[:, None] < num_out) & (j < rows * dim) & (row < num_rows)
-    total = plus_bias(total, bias, to, is_here)
-    tl.store(y + row.to(tl.int64) * (dim * num_out) + to, activate(total, activation), mask=is_here)
+    total = plus_bias(total, bias, feature, is_here)
+    tl.store(y + row.to(tl.int64) * (dim * num_out) + feature, activate(total, activation), mask=is_here)
 
 
 @triton.jit
@@ -89,7 +89,7 @@ def tuples_at(indices, values, n, end, dim: tl.constexpr, unroll: tl.constexpr):
     bits: tl.constexpr = values.dtype.element_ty.primitive_bitwidth
     per_word: tl.constexpr = components_a_word(bits, dim)
     index = indices.to(tl.pointer_type(integers(indices.dtype.element_ty.primitive_bitwidth))) + n
-    there = values.to(tl.pointer_type(integers(bits * per_word))) + n.to(tl.int64) * (dim // per_word)
+    value_at = values.to(tl.pointer_type(integers(bits * per_word))) + n.to(tl.int64) * (dim // per_word)
     places = ()
     for u in tl.static_range(unroll):
         place = tl.load(index + u * 32, mask=n + u * 32 < end, other=0, eviction_policy="evict_first")
@@ -97,8 +97,8 @@ def tuples_at(indices, values, n, end, dim: tl.constexpr, unroll: tl.constexpr):
     words = ()
     for u in tl.static_range(unroll):
         for i in tl.static_range(dim // per_word):
-            at_u = there + u * (32 * dim // per_word) + i
-            words = words + (tl.load(at_u, mask=n + u * 32 < end, other=0, eviction_policy="evict_first"),)
+            word_at = value_at + u * (32 * dim // per_word) + i
+            words = words + (tl.load(word_at, mask=n + u * 32 < end, other=0, eviction_policy="evict_first"),)
     return joined(places), words
 
 
@@ -129,19 +129,19 @@ def apart(whole, count: tl.constexpr):
 @triton.jit
 def rows_at(x, first, num_rows, dim: tl.constexpr, num_in: tl.constexpr, rows: tl.constexpr):
     """Where ``rows`` rows begin, the last one again where there are fewer, and each input of theirs."""
-    here = ()
+    x_at = ()
     for r in tl.static_range(rows):
         row = tl.minimum(first + r, num_rows - 1).to(tl.int64)
-        here = here + (x + row * (dim * num_in) + tl.arange(0, triton.next_power_of_2(num_in)),)
-    return here
+        x_at = x_at + (x + row * (dim * num_in) + tl.arange(0, triton.next_power_of_2(num_in)),)
+    return x_at
 
 
 @triton.jit
 def packed_rows(
-    here, places: tl.constexpr, dim: tl.constexpr, num_in: tl.constexpr, rows: tl.constexpr, native: tl.constexpr
+    x_at, places: tl.constexpr, dim: tl.constexpr, num_in: tl.constexpr, rows: tl.constexpr, native: tl.constexpr
 ):  # fmt: skip
     """Every input tuple of ``rows`` rows in words, as `tuples_at` has those of the weight."""
-    bits: tl.constexpr = here[0].dtype.element_ty.primitive_bitwidth
+    bits: tl.constexpr = x_at[0].dtype.element_ty.primitive_bitwidth
     per_word: tl.constexpr = components_a_word(bits, dim)
     i = tl.arange(0, triton.next_power_of_2(num_in))
     packed = ()
@@ -149,7 +149,7 @@ def packed_rows(
         for w in tl.static_range(dim // per_word):
             numbers = ()
             for c in tl.static_range(per_word):
-                number = tl.load(here[r] + at(places, w * per_word + c) * num_in, mask=i < num_in, other=0)
+                number = tl.load(x_at[r] + at(places, w * per_word + c) * num_in, mask=i < num_in, other=0)
                 numbers = numbers + (number.to(integers(bits), bitcast=True),)
             packed = packed + (as_word(numbers, native),)
     return packed
@@ -293,17 +293,17 @@ def sparse_linear_fill_fwd_kernel(
             total = sums[p]
             if splits > 1:
                 total = sum_of_parts(partial + p * (out * rows), dim * out * rows, None, splits, dtype)
-            to = p * num_out + o[:, None]
-            total = plus_bias(total, bias, to, is_here)
-            tl.store(y + row.to(tl.int64) * (dim * num_out) + to, activate(total, activation), mask=is_here)
+            feature = p * num_out + o[:, None]
+            total = plus_bias(total, bias, feature, is_here)
+            tl.store(y + row.to(tl.int64) * (dim * num_out) + feature, activate(total, activation), mask=is_here)
 
 
 @triton.jit
 def map_at(maps, o, i, num_in: tl.constexpr, num_out: tl.constexpr):
     """The words of the maps for inputs ``i`` and outputs ``o``: bits, and above them where tuples begin."""
     spans: tl.constexpr = triton.cdiv(num_in, SPAN)
-    here = maps + o[None, :].to(tl.int64) * spans + i // SPAN
-    return tl.load(here, mask=(o[None, :] < num_out) & (i < num_in), other=0)
+    word_at = maps + o[None, :].to(tl.int64) * spans + i // SPAN
+    return tl.load(word_at, mask=(o[None, :] < num_out) & (i < num_in), other=0)
 
 
 @triton.jit
@@ -319,15 +319,15 @@ def filled(values, found, run, dim: tl.constexpr, native: tl.constexpr):
     present = found.to(tl.uint32)
     below = present & ((tl.full([], 1, tl.uint32) << shift) - 1)
     present >>= shift
-    there = values.to(tl.pointer_type(integers(bits * per_word)))
-    there += ((found >> SPAN) + num_bits(below, native)) * (dim // per_word)
+    value_at = values.to(tl.pointer_type(integers(bits * per_word)))
+    value_at += ((found >> SPAN) + num_bits(below, native)) * (dim // per_word)
     passed = tl.zeros(found.shape, tl.int32)
     parts = ()
     for u in tl.static_range(RUN):
-        here = ((present >> u) & 1).to(tl.int32)
+        is_tuple = ((present >> u) & 1).to(tl.int32)
         for w in tl.static_range(dim // per_word):
-            parts = parts + (tl.load(there + passed * (dim // per_word) + w, mask=here != 0, other=0),)
-        passed += here
+            parts = parts + (tl.load(value_at + passed * (dim // per_word) + w, mask=is_tuple != 0, other=0),)
+        passed += is_tuple
     words = ()
     for w in tl.static_range(dim // per_word):
         word = joined(parts[w :: dim // per_word]).permute(1, 0, 2)
