@@ -229,6 +229,7 @@ def test_eval_finds_the_data_where_training_did(tmp_path, monkeypatch):
     assert "mnist is not there" in text(run("eval", tmp_path / "run", "--data", tmp_path / "run"))
 
 
+@pytest.mark.slow
 def test_sweep_trains_all_side_by_side_and_skips_what_is_done(tmp_path):
     """Of any width and algebra."""
     over = ["--algebras", "C, clifford(0,1)", "--widths", "0.12345678"]

@@ -973,6 +973,7 @@ def graphs_of_a_norm():
     return torch._dynamo.utils.counters["stats"]["unique_graphs"]
 
 
+@pytest.mark.slow
 def test_deep_models_compile_block_by_block():
     """Twelve blocks, of which the first of each stage are of their own kind: six graphs, and four around them."""
     of_norm = graphs_of_a_norm()

@@ -279,6 +279,7 @@ def test_no_input_breaks_it(algebra, feed):
     assert_unbroken(layer, layer, feed(algebra))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("of_usual_size", thinned([(True,), (False,)], bool))
 def test_no_input_breaks_it_compiled(of_usual_size):
     """One test for many inputs: what is compiled for one serves the others of its shape."""
