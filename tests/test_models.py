@@ -124,8 +124,7 @@ def assert_compiles(model, x, backend):
 def test_a_model_over_a_new_algebra_compiles():
     """What an algebra derives when it is first asked must not have to be derived while a graph is traced."""
     model, x = small("cifar_resnet", Algebra.parse("New | a b\n----+----\na | a b\nb | b -a"), num_blocks=1)
-    torch._dynamo.reset()
-    torch.compile(model, fullgraph=True, backend="eager")(x)
+    assert_compiles(model, x, backend="eager")
 
 
 @pytest.mark.slow

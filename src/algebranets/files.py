@@ -75,7 +75,7 @@ def append(path: Path, text: str) -> None:
 
 
 def parse(text: bytes, where: object, advice: str) -> Any:
-    """What JSON says, or an error that says ``where`` it stands and what to do.
+    """The value of a JSON text, or an error that says ``where`` the text is and what to do.
 
     >>> parse(b"", "result.json", "Leave it out.")
     Traceback (most recent call last):

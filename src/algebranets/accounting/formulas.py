@@ -44,7 +44,7 @@ class Product:
 
 @dataclass(frozen=True)
 class Work:
-    """What a layer itself multiplies in one call, without its children.
+    """The multiplications of one call of a layer, without those of its children.
 
     Args:
         products: Products with weights.

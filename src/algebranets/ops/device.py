@@ -1,4 +1,4 @@
-"""What every operator asks of the device: whether kernels can run there, in which precision, by how many programs."""
+"""Facts about a device that operators need: whether kernels run there, in which precision, with how many programs."""
 
 from __future__ import annotations
 

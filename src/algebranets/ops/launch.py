@@ -1,4 +1,4 @@
-"""What several launches share: sums that programs share, and kernels that overlap."""
+"""Shared parts of launches: memory for sums that several programs add up, and kernels that overlap."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ class Gpu:
     #: into tiles for tensor cores; beyond that a dense weight is laid out. sparse-h200.jsonl: 1, 8 and 64 rows.
     pick_rows: int = 32
     fill_rows: int = 256
-    #: What filling takes in any case, and for each place of the weight, where picking takes 1 for each tuple and row.
+    #: The cost of filling, fixed and for each place of the weight, if picking costs 1 for each tuple and row.
     #: sparse-h200.jsonl: M2R at widths 4096 and 8192.
     fill_cost: int = 2_500_000
     fill_cost_a_place: float = 0.6

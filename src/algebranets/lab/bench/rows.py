@@ -36,14 +36,14 @@ class Row:
     error: float
     torch: str
     commit: str
-    #: What ``speedup`` compares with.
+    #: The layer or library that ours is compared with in ``speedup``.
     against: str = "torch.nn"
     #: The times over ours of the real layer with as many parameters, and of the paper's example loop.
     speedup_same_parameters: float | None = None
     speedup_over_loop: float | None = None
     #: Our median time.
     milliseconds: float | None = None
-    #: Of a network: images, characters or tokens per second, ours.
+    #: Images, characters or tokens that our network processes per second; None for a single layer.
     per_second: float | None = None
     #: The bytes that must be moved and the multiply-adds of the table; then both per second, as shares of what the
     #: device reaches.
@@ -57,7 +57,7 @@ class Row:
     rounds: int | None = None
     #: The number of layers that were timed as one.
     chain: int = 1
-    #: Of a sparse layer: the share of tuples that are zero, and the times over ours of the dense layer of the same
+    #: For sparse layers only: the share of tuples that are zero, and the times over ours of the dense layer of the same
     #: algebra and of a real sparse matrix with as many nonzeros, in torch's CSR format.
     sparsity: float | None = None
     speedup_over_dense: float | None = None

@@ -20,7 +20,7 @@ _WARM_UPS = 3
 
 @dataclass(frozen=True)
 class Run:
-    """What all measurements of a run share.
+    """The settings that all measurements of a run share.
 
     >>> Run(dtype=torch.bfloat16).stored
     torch.float32

@@ -26,7 +26,7 @@ CIFAR100_CLASSES = """
     wardrobe whale willow_tree wolf woman worm
 """
 
-#: What is known of the published files, by data set and file name.
+#: Sizes and checksums of the published files, by data set and file name.
 KNOWN: dict[str, dict[str, Known]] = {
     "cifar10": {
         "data_batch_1": Known(31_035_704, "c99cafc152244af753f735de768cd75f"),

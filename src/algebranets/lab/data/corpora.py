@@ -11,7 +11,7 @@ from torch import Tensor
 from algebranets.lab.data.sources import Known, content, find_files
 from algebranets.lab.data.text import Text
 
-#: What is known of the published files; for WikiText it is the number of lines.
+#: Sizes and checksums of the published files, or their numbers of lines.
 KNOWN: dict[str, Known] = {
     "enwik8": Known(100_000_000, "a1fa5ffddb56f4953e226637dabbb36a"),
     "text8": Known(100_000_000, "3bea1919949baf155f99411df5fada7e"),

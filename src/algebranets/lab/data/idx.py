@@ -17,7 +17,7 @@ from algebranets.lab.data.tensors import ImageTensors, check_labels
 
 STEMS = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
 
-#: What is known of the published files when they are unpacked, by data set and file; packed files differ.
+#: Sizes and checksums of the published files when they are unpacked, by data set and file; packed files differ.
 KNOWN: dict[str, dict[str, Known]] = {
     "mnist": {
         "train-images-idx3-ubyte": Known(47_040_016, "6bbc9ace898e44ae57da46a324031adb"),

@@ -21,7 +21,7 @@ _PIECE = 1 << 24
 
 @dataclass(frozen=True)
 class Known:
-    """What is known of a published file."""
+    """The size and checksum of a published file, as far as they are known."""
 
     size: int | None = None
     md5: str | None = None

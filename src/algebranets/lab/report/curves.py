@@ -20,7 +20,7 @@ from algebranets.lab.train.results import Result
 LOSS = "train_loss"
 #: So few points are not drawn as a curve.
 _TOO_FEW = 2
-#: By step, (place on the horizontal axis, value).
+#: The points of a curve by step: (place on the horizontal axis, value).
 Curve = dict[float, tuple[float, float]]
 
 

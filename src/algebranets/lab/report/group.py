@@ -52,12 +52,12 @@ class Group:
 
     @property
     def unit(self) -> str:
-        """What is pruned at once: ``"tuple"`` or ``"component"``."""
+        """The unit that is pruned: ``"tuple"`` or ``"component"``."""
         return str(self._pruning("unit"))
 
     @property
     def criterion(self) -> str:
-        """What tuples are ranked by, such as ``"norm"``."""
+        """The criterion that ranks tuples, such as ``"norm"``."""
         return str(self._pruning("criterion"))
 
     def _pruning(self, name: str) -> Any:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 #: A metric's name, its unit, and its number of decimals.
 _METRICS = {"accuracy": ("top-1 accuracy", " %", 2), "bpc": ("bits per character", "", 3)}
 
-#: What is written where there is no number.
+#: The text that stands for a missing number.
 NONE = "–"
 
 

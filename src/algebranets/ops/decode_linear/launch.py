@@ -66,7 +66,7 @@ class Plan:
 
 
 class Tile(NamedTuple):
-    """What a program takes: ``rows``, ``out`` output tuples and, at a time, ``inp`` input tuples.
+    """The share of one program: ``rows``, ``out`` output tuples and, at a time, ``inp`` input tuples.
 
     ``lanes`` of a warp lie along the input (0: tensor cores). The input is shared out among ``splits`` programs.
     """

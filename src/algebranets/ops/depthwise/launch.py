@@ -155,7 +155,7 @@ def _even(rows: int, patch: int) -> int:
 
 
 def _strides(x: Tensor, channels: int) -> tuple[int, ...]:
-    """Of batch, component, channel, row and column."""
+    """The strides of batch, component, channel, row and column."""
     batch, channel, row, column = x.stride()
     return batch, channel * channels, channel, row, column
 

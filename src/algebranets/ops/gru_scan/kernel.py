@@ -158,14 +158,14 @@ def load_all(x, row, part, num_rows, num_units, stride):
 
 @triton.jit
 def load3(x, is_here, stride):
-    """Of r, z and n."""
+    """Load a tile for each of the gates r, z and n."""
     first, second = tl.load(x, mask=is_here, other=0), tl.load(x + stride, mask=is_here, other=0)
     return first, second, tl.load(x + 2 * stride, mask=is_here, other=0)
 
 
 @triton.jit
 def store3(x, first, second, third, is_here, stride):
-    """For r, z and n."""
+    """Store a tile for each of the gates r, z and n."""
     tl.store(x, first, mask=is_here)
     tl.store(x + stride, second, mask=is_here)
     tl.store(x + 2 * stride, third, mask=is_here)
@@ -173,7 +173,7 @@ def store3(x, first, second, third, is_here, stride):
 
 @triton.jit
 def arrive(counter, programs: tl.constexpr):
-    """What this program has stored can be seen from now on by those that `wait`."""
+    """Count this program, and let those that `wait` see what it has stored."""
     tl.debug_barrier()
     if programs > 1:
         tl.atomic_add(counter, 1, sem="release", scope="gpu")

@@ -232,7 +232,7 @@ def unpacked(words, kind: tl.constexpr, per_word: tl.constexpr, dtype: tl.conste
 
 @triton.constexpr_function
 def integers(bits):
-    """Of so many bits, without a sign."""
+    """The unsigned integer type with this many bits."""
     return {8: tl.uint8, 16: tl.uint16, 32: tl.uint32, 64: tl.uint64}[bits]
 
 

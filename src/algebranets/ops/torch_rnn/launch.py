@@ -40,7 +40,10 @@ def torch_rnn(
 def torch_rnn_backward(
     grads: list[Tensor], mode: str, x: Tensor, state: list[Tensor], weights: list[Tensor], *options: Any
 ) -> list[Tensor]:
-    """Of ``x``, states and weights. A graph cannot keep what autograd recorded, so the forward is run once more."""
+    """The gradients of ``x``, states and weights.
+
+    A graph cannot keep what autograd recorded, so the forward pass is run once more.
+    """
     leaves = [t.detach().requires_grad_() for t in (x, *state, *weights)]
     # Operators run below autograd, where nothing is recorded; this brings it back.
     recording = torch._C._SetExcludeDispatchKeyGuard(torch._C.DispatchKey.AutogradFunctionality, False)

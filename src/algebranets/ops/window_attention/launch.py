@@ -27,7 +27,7 @@ class Tile(NamedTuple):
     num_stages: int
 
 
-#: By the largest size of a head that they are for. ``bwd_keys`` loops over queries, the others loop over keys.
+#: Tiles by the largest size of a head that they are for. ``bwd_keys`` loops over queries, the others loop over keys.
 FWD_TILES = {64: Tile(64, 64, 4, 3), 128: Tile(128, 32, 4, 3), 256: Tile(128, 32, 8, 2)}
 BWD_KEYS_TILES = {64: Tile(64, 64, 4, 3), 128: Tile(32, 64, 4, 2), 256: Tile(32, 64, 8, 2)}
 BWD_QUERIES_TILES = {64: Tile(64, 64, 4, 4), 128: Tile(64, 64, 4, 4), 256: Tile(128, 64, 8, 3)}

@@ -1,4 +1,4 @@
-"""What the paper prints, next to what is computed or trained here.
+"""The figures that the paper prints, next to those computed or trained here.
 
 - `printed`: the figures of the paper, typed in by hand;
 - `operations`: how the paper counts the operations of its language models;
