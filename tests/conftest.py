@@ -1,4 +1,4 @@
-"""What every test shares: the algebras that laws are checked over, and memory that is NaN until it is written."""
+"""Shared by all tests: sample algebras, markers, and memory that is NaN until it is written."""
 
 import os
 import random
@@ -12,8 +12,8 @@ import torch
 from packaging.version import Version
 
 if not torch.cuda.is_available():
-    os.environ["TRITON_INTERPRET"] = "1"  # kernels are interpreted where none can run; triton asks when it is imported
-os.environ.pop("COLUMNS", None)  # rich asks for the terminal's width when it is imported; tests set one where it counts
+    os.environ["TRITON_INTERPRET"] = "1"  # without a GPU, kernels are interpreted; triton reads this at import
+os.environ.pop("COLUMNS", None)  # rich reads it at import; tests that depend on the width set it
 
 from algebranets.algebra import (
     CATALOGUE,
@@ -36,26 +36,26 @@ from algebranets.algebra import (
 )
 
 if "PYTEST_XDIST_WORKER" in os.environ:
-    # Workers share the cores: more threads than cores wait for each other. Processes that tests start inherit it.
+    # Workers share the cores, and more threads than cores slow each other down. Child processes inherit the setting.
     os.environ["OMP_NUM_THREADS"] = "1"
     torch.set_num_threads(1)
 
 
-#: For kernels with loops.
+#: Skips tests of kernels with loops, which triton's interpreter before 3.9 cannot run with numpy 2.4 or later.
 needs_triton = pytest.mark.skipif(
     find_spec("triton") is None
     or (Version(version("triton")) < Version("3.9") and Version(version("numpy")) >= Version("2.4")),
-    reason="there is no triton, or one whose interpreter is older than numpy",
+    reason="needs triton, version 3.9 or later if numpy is 2.4 or later",
 )
 
 
 def thinned(cases: Iterable[tuple[Any, ...]], often: Callable[..., bool]) -> list[Any]:
-    """Cases for ``pytest.mark.parametrize``; ``often`` takes a case's values, and other cases are marked slow."""
+    """Return cases for ``pytest.mark.parametrize``. Cases for which ``often(*case)`` is false are marked slow."""
     return [pytest.param(*case, marks=() if often(*case) else pytest.mark.slow) for case in cases]
 
 
 def random_algebra(seed: int, dim: int, density: float = 0.3) -> Algebra:
-    """A product with no structure at all: several terms in an entry, coefficients other than 1, zero rows."""
+    """Return an algebra without structure: entries of several terms, coefficients other than 1, zero rows."""
     rng = random.Random(seed)
     products = {
         (i, j): {k: rng.choice([-2, -1, 1, 3]) for k in range(dim) if rng.random() < density}
@@ -78,16 +78,16 @@ CONSTRUCTED = [
 ]
 RANDOM = [random_algebra(1, 3), random_algebra(2, 5), random_algebra(3, 4, density=0.1)]
 ALGEBRAS = [*CATALOGUE.values(), *CONSTRUCTED, *RANDOM]
-#: One algebra of each kind of block: 1 x 1, laid out, in two copies, in three, with zeros, without a unit, several
-#: different ones, several terms in an entry, outputs that nothing reaches.
+#: Algebras with each kind of block: 1 x 1, larger, in two copies, in three copies, with zeros, without a unit, several
+#: different blocks, entries of several terms, and outputs that are always zero.
 KINDS = [R, C, H, M2R, M3R, DUAL, CROSS, direct_sum(C, M2R), *RANDOM[1:]]
-#: For tests that take long, as those of kernels do in triton's interpreter.
+#: For tests that take long, such as tests of kernels in triton's interpreter. Other algebras are marked slow.
 over_kinds = pytest.mark.parametrize("algebra", thinned(((a,) for a in ALGEBRAS), KINDS.__contains__), ids=str)
 
 
 @pytest.fixture(autouse=True)
 def poisoned_memory():
-    """``torch.empty`` gives NaN, so that a number nobody wrote shows; seeds are fixed."""
+    """Fix the seed, and fill the results of ``torch.empty`` with NaN so that unwritten numbers are noticed."""
     torch.manual_seed(0)
     torch.use_deterministic_algorithms(True)
     torch.utils.deterministic.fill_uninitialized_memory = True

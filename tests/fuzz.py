@@ -1,7 +1,7 @@
-"""Tests of made-up input: nothing may end in a traceback, whatever it is given.
+"""Settings of fuzz tests, which draw random input and expect a result or a clear error.
 
 `pytest -m fuzz` runs about 2,000 cases, the same ones each time, and so does the whole suite. ``FUZZ_CASES=20000 pytest
--m fuzz`` runs as many others, new ones each time.
+-m fuzz`` runs 20,000 random cases, new ones each time.
 """
 
 import os
@@ -10,12 +10,12 @@ from collections.abc import Callable
 import pytest
 from hypothesis import HealthCheck, settings
 
-#: Cases of all fuzz tests together, when nobody asks for more.
+#: The number of cases of all fuzz tests together, unless FUZZ_CASES is set.
 USUAL_CASES = 2000
 
 
 def fuzzed(share: float) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Mark a hypothesis test as fuzzing; it runs this share of all cases. Write it above ``@given``."""
+    """Mark a hypothesis test as a fuzz test that runs this share of all cases. Apply it above ``@given``."""
     cases = int(os.environ.get("FUZZ_CASES", USUAL_CASES))
     chosen = settings(
         max_examples=max(1, round(share * cases)),

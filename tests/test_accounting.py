@@ -1,4 +1,4 @@
-"""What models cost: every count against torch's own, and against what was counted by hand."""
+"""Cost accounting: counts are compared with torch's FLOP counter and with counts by hand."""
 
 import pytest
 import torch
@@ -18,14 +18,14 @@ from conftest import ALGEBRAS, needs_triton, thinned
 from test_models import small
 
 over_models = pytest.mark.parametrize("name", [n for n in an.models.MODELS if n not in ("resnet34", "resnet101")])
-#: Whitening also factors small matrices, once a call whatever the batch: see its own test.
+#: Whitening has its own test, because it also factors small matrices, once a call for any batch size.
 over_layers = pytest.mark.parametrize(
     "example", [e for e in zoo.LAYERS if "Whitening" not in e.name], ids=lambda e: e.label
 )
 
 
 def counted(model, *inputs):
-    """Multiply-adds as torch's counter sees them in evaluation: two operations each."""
+    """Return the multiply-adds in evaluation by torch's counter, which counts two operations for each."""
     model.eval()
     with FlopCounterMode(display=False) as counter, torch.no_grad():
         model(*inputs)
@@ -33,7 +33,7 @@ def counted(model, *inputs):
 
 
 def dense(algebra):
-    """Multiplies of one product in the blocks lowering, structural zeros included."""
+    """Return the multiplies of one product in the blocks lowering, including structural zeros."""
     return sum(block.num_copies * block.size**2 for block in algebra.blocks)
 
 
@@ -45,20 +45,20 @@ def dense(algebra):
 )
 @over_models
 def test_a_models_account_is_what_torchs_counter_sees_of_the_reference(name, algebra):
-    """Over all algebras, layer by layer, below."""
+    """`test_a_linear_layer_over_every_algebra_by_hand` covers all algebras."""
     model, x = small(name, algebra, lowering="reference")
     assert account(model, x).multiplies == counted(model, x)
 
 
 def test_torchs_counter_sees_attention_over_a_window():
-    """Three products forward, of keys, distances and values; eight backward, two of which make the scores again."""
+    """The forward has three products, of keys, distances and values. The backward has eight, two for the scores."""
     q, k = (torch.empty(2, time, 3 * 16, device="meta", requires_grad=True) for time in (10, 14))
     r = torch.empty(5, 3 * 16, device="meta", requires_grad=True)
     one = 2 * 2 * 3 * 10 * 5 * 16
     with FlopCounterMode(display=False) as counter:
         y = window_attention((q, q), k, k, r, 3, dim=4)
     assert counter.get_total_flops() == 3 * one
-    with counter:  # counts anew
+    with counter:  # starts a new count
         y.sum().backward()
     assert counter.get_total_flops() == 8 * one
 
@@ -103,7 +103,7 @@ def test_torchs_own_layers_are_counted_as_torch_counts_them(example):
     cost = account(layer, *inputs)
     assert cost.multiplies == counted(layer, *inputs)
     assert not cost.unknown
-    assert cost == account(layer, *inputs)  # nothing was left behind
+    assert cost == account(layer, *inputs)  # counting changed nothing
 
 
 def test_attentions_formulas_are_torchs():
@@ -136,14 +136,14 @@ def test_fused_recurrent_kernels_have_a_formula():
 
 @pytest.fixture
 def kernels(monkeypatch):
-    """Kernels run on a CPU, by triton's interpreter."""
+    """Let kernels run on a CPU, in triton's interpreter."""
     pytest.importorskip("triton")
     monkeypatch.setattr("algebranets.ops.device.is_usable", lambda _: True)
     return monkeypatch
 
 
 def launched(run):
-    """Operations as torch's counter sees them, of the operators of ours that have a formula and of torch's."""
+    """Return the operations that torch's counter sees, of our operators that have a formula and of torch's."""
     with FlopCounterMode(display=False) as counter:
         run()
     counts = {str(op): flops for op, flops in counter.get_flop_counts().get("Global", {}).items()}
@@ -178,7 +178,7 @@ def test_a_scan_multiplies_by_the_recurrent_weight_in_each_step_and_row():
 @pytest.mark.parametrize("algebra", [R, M2R, H], ids=str)
 @pytest.mark.usefixtures("kernels")
 def test_depthwise_kernels_multiply_as_torch_counts_the_same_convolution(algebra):
-    """Forward, gradient of the input, gradient of the weight: each the same, at every place of the output."""
+    """The forward, the gradient of the input and that of the weight have equally many multiplies."""
     layer = an.nn.Conv2d(3 * algebra.dim, 3 * algebra.dim, (3, 2), stride=(2, 1), padding=1, groups=3, algebra=algebra)
     x = torch.randn(2, 3 * algebra.dim, 5, 4, requires_grad=True)
     once = 2 * account(layer, x).multiplies
@@ -288,7 +288,7 @@ def test_bytes_are_those_of_the_precision():
 # Pruning --------------------------------------------------------------------------------------------------------------
 
 
-def test_a_zero_tuple_skips_its_oneand_a_zero_component_does_not():
+def test_a_zero_tuple_skips_its_multiplies_and_a_zero_component_does_not():
     layer = an.nn.Linear(16, 12, bias=False, algebra=M2R)
     tuples = layer.weight_tuples.clone()  # (4, 3, 4)
     tuples[:, 0] = 0
@@ -319,7 +319,7 @@ def test_masks_are_seen(how):
     assert cost.multiplies_left == 8
 
 
-# Manners --------------------------------------------------------------------------------------------------------------
+# Side effects, inputs and formulas ------------------------------------------------------------------------------------
 
 
 def test_counting_leaves_the_model_as_it_was():

@@ -41,7 +41,7 @@ from conftest import ALGEBRAS, CONSTRUCTED
 over_catalogue = pytest.mark.parametrize("algebra", CATALOGUE.values(), ids=str)
 over_all = pytest.mark.parametrize("algebra", ALGEBRAS, ids=str)
 
-# The paper's tables, as its source has them.
+# The paper's tables, copied from its LaTeX source.
 PAPER_TABLES = {
     "C": r"""$\mathbb{C}$ & $a$ & $b$\\
  \midrule
@@ -193,7 +193,7 @@ def test_an_algebra_whose_name_could_not_be_read_back_is_refused(name):
 
 @st.composite
 def made_up(draw):
-    """A name, components and terms that may or may not be those of an algebra."""
+    """Draw a name, components and terms that may or may not form an algebra."""
     names = st.text(max_size=6) | st.sampled_from(["1", "2", "i", "e1", "e_{12}", "[/b]", "x'", "²", "0", "2a", "a+"])
     components = tuple(draw(st.lists(names, min_size=1, max_size=4)))
     place = st.integers(0, len(components) - 1)
@@ -336,7 +336,7 @@ def test_get_finds_names_and_constructors():
 
 @over_all
 def test_an_algebra_is_a_value(algebra):
-    assert algebra.products  # derived, and no part of what is pickled
+    assert algebra.products  # derived, and not pickled
     again = pickle.loads(pickle.dumps(algebra))
     assert again == algebra
     assert hash(again) == hash(algebra)
@@ -398,7 +398,7 @@ def test_unit_associativity_and_commutativity_hold_for_any_elements(algebra, dat
 
 
 def associates(algebra):
-    """The law itself, for all triples of components."""
+    """Whether the product is associative for all triples of components."""
     basis = [{i: 1} for i in range(algebra.dim)]
     times = algebra.multiply
     return all(times(times(x, y), z) == times(x, times(y, z)) for x in basis for y in basis for z in basis)
@@ -509,7 +509,7 @@ def test_blocks_are_those_of_the_design():
 
 @over_all
 def test_blocks_are_left_multiplication(algebra):
-    """Each entry of the table lies in just one copy of one block, in the block's own place."""
+    """Together, the copies of all blocks have exactly the entries of the table."""
     covered = set()
     for block in algebra.blocks:
         for copy in block.copies:

@@ -1,4 +1,4 @@
-"""Attention: torch's over R with every mask, whole tuples to each head, real scores."""
+"""Attention: over R it is torch's with every mask, heads have whole tuples, and scores are real."""
 
 import copy
 
@@ -125,7 +125,7 @@ def test_layers_stack_in_torchs_encoder_and_decoder(algebra):
     y = decoder(tgt, memory, tgt_mask=mask, memory_key_padding_mask=padding, tgt_is_causal=True)
     assert y.shape == (4, 3, 32)
     changed = src.clone()
-    changed[4, 0] += 1  # padded away
+    changed[4, 0] += 1  # a padded position
     torch.testing.assert_close(encoder(changed, src_key_padding_mask=padding)[:4], memory[:4])
 
 

@@ -1,4 +1,4 @@
-"""Which lowering is taken: the one that is named, and by "auto" what `product.auto` says."""
+"""The choice of a lowering: by name, or for "auto" by `product.auto`."""
 
 import pytest
 import torch
@@ -19,7 +19,7 @@ LOWERINGS = ["auto", "blocks", "bilinear", "kernels", "reference"]
 
 @pytest.fixture
 def usable(monkeypatch):
-    """A CPU on which kernels run, by triton's interpreter."""
+    """Let kernels run on a CPU, in triton's interpreter."""
     pytest.importorskip("triton")
     monkeypatch.setattr("algebranets.ops.device.is_usable", lambda _: True)
 
@@ -29,22 +29,22 @@ def weight(algebra, first, second, kernel=(), stacks=1, dtype=torch.float32, dev
 
 
 def cell(algebra, batch=2, time=1, dtype=torch.float32):
-    """Input, state and weights of a GRU of three tuples in and two out."""
+    """Return the input, state and weights of a GRU with three tuples in and two out."""
     gates = MODES["GRU"].num_gates
     x, h = (torch.randn(n, batch, f * algebra.dim, dtype=dtype) for n, f in ((time, 3), (1, 2)))
     w_ih, w_hh = (weight(algebra, 2, n, stacks=gates, dtype=dtype) for n in (3, 2))
     return x, (h,), [Direction(w_ih, w_hh, *torch.randn(2, gates * 2 * algebra.dim, dtype=dtype))]
 
 
-def for_linear(algebra, rows, num_in=4, num_out=4, dtype=torch.float32, grad=False):
-    """What is taken for a layer of this many tuples; it need not be computed, nor have numbers in it."""
-    x = torch.empty(rows, num_in * algebra.dim, dtype=dtype, device="meta")
-    w = torch.empty(product.weight_shape(algebra, num_out, num_in), dtype=dtype, device="meta", requires_grad=grad)
+def for_linear(algebra, rows, num_in=4, num_out=4, dtype=torch.float32, grad=False, device="meta"):
+    """Return the lowering that is chosen for a layer with this many tuples. Nothing is computed."""
+    x = torch.empty(rows, num_in * algebra.dim, dtype=dtype, device=device)
+    w = torch.empty(product.weight_shape(algebra, num_out, num_in), dtype=dtype, device=device, requires_grad=grad)
     return auto.linear(x, w, algebra, num_in, num_out)
 
 
 class Operators(TorchDispatchMode):
-    """The names of our own operators that run."""
+    """Records the names of our operators that run."""
 
     def __init__(self):
         super().__init__()
@@ -113,9 +113,9 @@ def test_kernels_on_a_cpu_are_refused():
 @pytest.mark.parametrize("algebra", CATALOGUE.values(), ids=str)
 def test_a_cpu_takes_blocks(algebra):
     for rows, width in ((1, 4), (4096, 1024)):
-        assert for_linear(algebra, rows, width, width) == "blocks"
+        assert for_linear(algebra, rows, width, width, device="cpu") == "blocks"
     with torch.no_grad():
-        assert for_linear(algebra, 1) == "blocks"
+        assert for_linear(algebra, 1, device="cpu") == "blocks"
     image, taps = torch.randn(1, 2 * algebra.dim, 3, 4), weight(algebra, 2, 1, (3, 3))
     assert auto.conv(image, taps, algebra, DEPTHWISE) == "blocks"
     x, _, directions = cell(algebra)

@@ -1,4 +1,4 @@
-"""The benchmark measures what it says, and nothing that is wrong."""
+"""Benchmarks: what they measure, what they refuse to time, and the rows and the figure that they write."""
 
 import json
 import re
@@ -29,9 +29,9 @@ def limits_but_of_bfloat16(device, dtype):
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch):
-    """Small images, one thread, and bf16's limits taken for granted: nothing here is about speed.
+    """Use small images, one thread and made-up limits of bf16, since these tests do not check speed.
 
-    Finding them takes a minute on a CPU that has no bf16.
+    Measuring the limits takes a minute on a CPU without bf16.
     """
     monkeypatch.setattr(bench.rows, "limits", limits_but_of_bfloat16)
     monkeypatch.setattr(layers, "IMAGES", ((24, 4), (48, 2)))
@@ -45,12 +45,12 @@ def _quick(monkeypatch):
 def run(*arguments):
     result = CliRunner(env={"NO_COLOR": "1", "COLUMNS": "100"}).invoke(app, ["bench", *arguments])
     lines = [line for line in result.output.splitlines() if not line.startswith("error: ") and TEMPORARY not in line]
-    assert max(map(len, lines), default=0) <= 100  # but for errors and paths, which are never wrapped
+    assert max(map(len, lines), default=0) <= 100  # except errors and paths, which are never wrapped
     return result
 
 
 def command(tmp_path, name, *arguments):
-    """The rows a command saves, all of which it has printed."""
+    """Run a command, check that it prints all rows that it saves, and return the rows."""
     file = tmp_path / "rows.jsonl"
     result = run(name, *arguments, "--save", str(file))
     assert result.exit_code == 0, result.output
@@ -77,7 +77,7 @@ def test_each_op_and_algebra_gives_its_rows():
     ]  # fmt: skip
     linear = found[0]
     assert linear.parameters == pytest.approx((24 * 24 / 4 + 24) / (24 * 24 + 24))
-    assert linear.multiply_adds == 3 * 64 * 24 * 24 // 2  # M2R: 8 multiplies for 16
+    assert linear.multiply_adds == 3 * 64 * 24 * 24 // 2  # M2R: 8 multiplies instead of 16
     assert linear.limit == 2
     assert linear.bytes == 4 * (3 * 64 * 24 + 2 * 64 * 24 + 3 * (24 * 24 // 4 + 24))
     assert min(linear.bandwidth, linear.compute, linear.speedup_same_parameters, linear.speedup_over_loop) > 0
@@ -164,7 +164,7 @@ def test_the_numbers_of_the_real_sparse_matrix_are_as_many():
 
 
 def test_what_cannot_be_captured_is_timed_behind_what_can(monkeypatch):
-    """CSR, the last of the steps."""
+    """The step that cannot be captured is the last one, CSR."""
     asked = []
 
     def race(_, steps):
@@ -345,7 +345,7 @@ def test_what_cannot_be_captured_is_timed_without(monkeypatch):
     assert not captured
 
 
-# Rows and their picture -----------------------------------------------------------------------------------------------
+# Rows and their figure ------------------------------------------------------------------------------------------------
 
 
 def test_saving_leaves_the_old_file_when_it_fails(tmp_path, monkeypatch):

@@ -1,4 +1,4 @@
-"""Lift, TupleNorm, gates and dropout: where tuples begin, end, and are treated as one thing."""
+"""Lift, TupleNorm, TupleGate and TupleDropout: layers that make, reduce or gate whole tuples."""
 
 import math
 
@@ -69,7 +69,7 @@ def test_tuple_norm_does_not_overflow_in_half_precision():
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16], ids=str)
 def test_tuple_norm_is_right_for_numbers_of_every_size(dtype):
-    """From the least to the greatest, each tuple (3, 4) times a power of two, beside a zero tuple."""
+    """Each tuple is (3, 4) times a power of two, from the smallest to the largest, beside a zero tuple."""
     norm = an.nn.TupleNorm(algebra=C)
     sizes = 2.0 ** torch.arange(-1074, 1020, dtype=torch.float64)
     x = torch.stack([3 * sizes, 0 * sizes, 4 * sizes, 0 * sizes], 1).to(dtype)
@@ -97,7 +97,7 @@ def test_tuple_norm_passes_infinity_and_nan_on():
 
 @pytest.mark.parametrize("size", [1.0, 1e-200, 1e200])
 def test_tuple_norm_has_second_derivatives_at_every_size(size):
-    """Of degree -1: at a tuple that is larger by a factor they are smaller by it."""
+    """Second derivatives have degree -1: at a tuple that is larger by a factor, they are smaller by the same factor."""
 
     def second(x):
         x.requires_grad_()
@@ -153,7 +153,7 @@ def test_a_gate_takes_any_g_and_f():
 @pytest.mark.parametrize("algebra", [C, H, M2R, M4R, M2C, cayley_dickson(4), diagonal(3)], ids=str)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
 def test_a_determinant_gate_passes_the_same_tuples_at_every_scale(algebra, dtype):
-    """Powers of large and of small components are infinite or zero, and differences of infinities nothing at all."""
+    """Powers of large or small components overflow or underflow, and differences of infinities are NaN."""
     gate = an.nn.TupleGate("determinant", algebra=algebra)
     x = (torch.randn(20, 5 * algebra.dim) * 16).ceil().add(0.5).to(dtype) / 16  # no zeros; exact at every scale below
     passed = gate(x) != 0
@@ -166,7 +166,7 @@ def test_a_determinant_gate_passes_the_same_tuples_at_every_scale(algebra, dtype
 
 def test_determinants_in_half_precision_do_not_overflow_on_the_way():
     t = torch.full((4, 1), 300.0, dtype=torch.float16)
-    t[0] = 301  # 301 * 300 - 300 * 300: both products are beyond the greatest number
+    t[0] = 301  # 301 * 300 - 300 * 300: both products exceed the largest float16
     assert determinant(t, M2R).item() == 300
 
 
@@ -205,7 +205,7 @@ def test_the_determinant_is_the_matrix_determinant_and_the_norm_form():
     t = torch.randn(8, 7, dtype=torch.float64)
     real, imaginary = t.unflatten(0, (2, 2, 2)).movedim(3, 0).unbind(3)
     torch.testing.assert_close(determinant(t, M2C), torch.linalg.det(torch.complex(real, imaginary)).abs().square())
-    assert (determinant(torch.randn(3, 7), CROSS).abs() < 1e-6).all()  # x . w = 0 for the parallel x
+    assert (determinant(torch.randn(3, 7), CROSS).abs() < 1e-6).all()  # w . x = 0 if x is parallel to w
     torch.testing.assert_close(determinant(torch.tensor([[3.0], [5.0]]), DUAL), torch.tensor([9.0]))
     assert determinant(torch.randn(8, 7).half(), cayley_dickson(3)).dtype == torch.float16
 
@@ -223,7 +223,7 @@ def test_tuple_dropout_drops_whole_tuples_and_keeps_the_mean(algebra):
 
 
 def test_a_small_network_trains_and_mixes_with_torchs_own_layers():
-    """The README's claim: torch.nn's activations, norms and pooling work untouched between our layers."""
+    """As the README says, torch.nn's activations, norms and pooling work unchanged between our layers."""
     torch.use_deterministic_algorithms(False)
     model = nn.Sequential(
         an.nn.Lift2d(1, algebra=M2R),
@@ -256,7 +256,7 @@ def test_a_small_network_trains_and_mixes_with_torchs_own_layers():
 @pytest.mark.parametrize("algebra", ALGEBRAS, ids=str)
 @pytest.mark.parametrize("mode", ["learned", "zeros", "copy"])
 def test_a_lift_merged_into_a_convolution_is_both_of_them(algebra, mode):
-    """As a GPU does it: one convolution of the image, its borders and every gradient the same."""
+    """A GPU computes both as one convolution of the image. Outputs, also at borders, and gradients are the same."""
     lift = an.nn.Lift2d(3, mode, kernel_size=1, algebra=algebra, dtype=torch.float64)
     conv = an.nn.Conv2d(3 * algebra.dim, 2 * algebra.dim, 3, 2, 1, algebra=algebra, dtype=torch.float64)
     for parameter in (*lift.parameters(), *conv.parameters()):

@@ -1,4 +1,4 @@
-"""Runs that are given a time: how many steps they take, and that these stay what they are."""
+"""Runs with a time budget: the number of steps is measured once and then kept."""
 
 import math
 from dataclasses import replace
@@ -33,7 +33,7 @@ def test_steps_and_evaluations_take_what_is_left(monkeypatch):
 
 
 def test_checkpoints_take_time_too(monkeypatch):
-    """One before each evaluation, and one every five minutes."""
+    """There is one checkpoint before each evaluation, and one every five minutes."""
     timed(monkeypatch, step=0.1, evaluation=2.0, spent=0.0, save=1.0)
     fitted = budget.fit(within(1500.0, evaluations=10), HARDWARE, 0.0)
     assert fitted.steps * 0.1 + 10 * 3.0 + 5 * 1.0 == pytest.approx(budget.PLANNED_SHARE * 1500, abs=0.1)
@@ -60,7 +60,7 @@ def test_a_budget_without_room_for_a_step_is_refused(monkeypatch):
 
 
 def test_a_run_measures_its_budget_once_and_keeps_its_steps(tmp_path, monkeypatch):
-    """The steps are found by real steps; a stopped run goes on with them, a finished one is known by its budget."""
+    """Real steps are timed. A stopped run keeps its number of steps, and a finished run is known by its budget."""
     monkeypatch.setattr(budget, "TIMED_STEPS", 3)
     tried, fit = [], budget.fit
     monkeypatch.setattr(running.budget, "fit", lambda *a: tried.append(a) or replace(fit(*a), steps=6, evaluations=2))
@@ -77,7 +77,7 @@ def test_a_run_measures_its_budget_once_and_keeps_its_steps(tmp_path, monkeypatc
 
 
 def test_the_trial_ends_when_its_share_of_the_budget_is_over(monkeypatch):
-    """Steps are real ones, and few where they take long; evaluations are counted in batches that were not tried."""
+    """The trial runs real steps, fewer if they are slow, and estimates an evaluation from a few of its batches."""
     seen = []
     monkeypatch.setattr(budget, "TRIAL_SHARE", 0.0)
     begin = budget.TrainingLoader.__init__
@@ -93,12 +93,20 @@ def test_the_trial_ends_when_its_share_of_the_budget_is_over(monkeypatch):
         ({"budget": 60.0}, (0, 60.0)),
         ({"steps": 5}, (5, 0)),
         ({"budget": 60.0, "steps": 5}, (5, 60.0)),
+        ({"budget": 0.0}, (2000, 0)),
         ({}, (2000, 0)),
     ],
 )
 def test_one_length_of_training_decides(settings, lengths):
     experiment = recipes.create("char-lm", settings=settings)
     assert (experiment.steps, experiment.budget) == lengths
+
+
+@pytest.mark.parametrize("epochs", [20.0, 7.0])
+def test_a_length_set_later_overrules_one_set_before(epochs):
+    """The later length may be the recipe's own. The earlier one is no longer listed as a change."""
+    experiment = recipes.create("digits", settings={"steps": 5}).changed({"epochs": epochs})
+    assert (experiment.epochs, experiment.steps, experiment.changes) == (epochs, 0, {"epochs": epochs})
 
 
 def test_the_best_of_the_last_share_of_training_counts():
@@ -120,7 +128,7 @@ def test_rows_of_text_hold_bits_per_character_and_the_speed(tmp_path):
 
 
 class StopAt(pl.Callback):
-    """As if SIGTERM had come at this step."""
+    """Simulates SIGTERM at one step."""
 
     def __init__(self, step):
         self.step = step

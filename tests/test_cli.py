@@ -1,8 +1,9 @@
-"""The command line, run as a person runs it."""
+"""The command line: its output, its errors and its exit codes."""
 
 import json
 import logging
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -142,7 +143,7 @@ def test_settings_are_literals_or_text():
 
 
 def ending(end, **environment):
-    """What a command that calls this function prints, by the boundary that all commands have."""
+    """Run a command that calls ``end``, with the error handling that all commands have."""
     commands = typer.Typer(cls=Commands)
     commands.command("end")(lambda: end())
     commands.command("other")(lambda: None)
@@ -215,7 +216,7 @@ def test_too_little_memory_is_named_as_such(end, request):
 
 
 def test_ctrl_c_ends_a_command_with_130_and_in_silence():
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell in the background has it ignored
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell in the background ignores it
     result = ending(lambda: signal.raise_signal(signal.SIGINT))
     signal.signal(signal.SIGINT, before)
     assert (result.exit_code, result.output) == (130, "")
@@ -234,7 +235,7 @@ def test_a_closed_pipe_ends_a_command_in_silence():
     "program", [["-m", "algebranets"], [os.path.join(os.path.dirname(sys.executable), "algebranets")]]
 )
 def test_both_ways_to_start_it_end_the_same(program):
-    """And what cannot be printed in the terminal's encoding is escaped."""
+    """Characters that the terminal's encoding lacks are escaped."""
     environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
     command = [sys.executable, *program, "algebra", "Ü\udcff"]
     result = subprocess.run(command, capture_output=True, text=True, env=environment)
@@ -247,12 +248,12 @@ def test_help_says_how_to_see_a_traceback():
     assert "Set ALGEBRANETS_TRACEBACK=1" in " ".join(run("--help").stdout.split())
 
 
-# What people name ----------------------------------------------------------------------------------------------------
+# Names that users give -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["[/b]", "[red]x", ":smile:", "ü", "a" * 100])
 def test_names_are_printed_as_they_are(tmp_path, name):
-    """They are no markup of rich's, and no emoji."""
+    """Names are not read as rich's markup or as emoji codes."""
     file = tmp_path / "table.json"
     file.write_text(json.dumps({"name": name, "components": ["a", "b"], "table": [["a", "b"], ["b", "-a"]]}))
     result = run("algebra", file)
@@ -339,7 +340,7 @@ def test_profile_at_another_size_and_depth():
 
 
 def test_help_answers_at_once_after_torch_has_loaded():
-    """What takes time is what must not be imported; seconds are not tested."""
+    """Time is not measured. The modules that take long to import must not be imported."""
     heavy = (
         "lightning",
         "matplotlib",
@@ -362,4 +363,4 @@ def test_help_lists_the_commands():
     result = run("--help")
     assert result.exit_code == 0, result.output
     for name in ("algebras", "algebra", "profile", "paper", "bench"):
-        assert name in result.stdout
+        assert re.search(rf"^\W+{name} ", result.stdout, re.MULTILINE)

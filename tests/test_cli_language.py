@@ -1,4 +1,4 @@
-"""What one does with a finished language model from the command line: let it write, measure it on a text."""
+"""The commands `generate` and `eval` for finished language models."""
 
 import json
 import shutil
@@ -40,14 +40,14 @@ def text(result):
 
 
 def column(result):
-    """What `eval` prints as measured now."""
+    """Return the newly measured values that `eval` prints."""
     lines = (line.split() for line in result.output.splitlines())
     return {line[0]: line[1] for line in lines if line[:1] and line[0] in ("loss", "bpc", "characters")}
 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
-    """Finished runs by the names of their models, and the text that two of them were trained on."""
+    """Return a folder with finished runs, named after their models, and the text that two of them were trained on."""
     folder = tmp_path_factory.mktemp("runs")
     (folder / "my.txt").write_text("".join(f"{number} {PROSE}" for number in range(50)))
     recipes = [("char-lm", "C", "gru_lm", GRU), ("transformer_xl", "H", "transformer_xl", XL)]
@@ -105,7 +105,7 @@ def test_ctrl_c_ends_generate_quietly(runs, monkeypatch):
         yield "u"
 
     monkeypatch.setattr(models, "generate", interrupted)
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell in the background has it ignored
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell in the background ignores it
     result = run("generate", runs / "gru_lm", "--prompt", "the ")
     signal.signal(signal.SIGINT, before)
     assert (result.exit_code, result.output) == (130, "the q\n")
@@ -114,7 +114,7 @@ def test_ctrl_c_ends_generate_quietly(runs, monkeypatch):
 def test_generate_writes_at_once_and_bears_a_closed_pipe(runs):
     command = [sys.executable, "-m", "algebranets", "generate", str(runs / "gru_lm"), "--length", "1000000000"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    assert process.stdout.read(10).startswith(b"\n")  # which ends long before the text does
+    assert process.stdout.read(10).startswith(b"\n")  # long before the text ends
     process.stdout.close()
     assert process.stderr.read() == b""
     assert process.wait(10) in (0, 1)
@@ -136,14 +136,14 @@ def test_generate_on_the_gpu_in_bf16(runs, name, monkeypatch):
 
 
 def bpc(runs, name, content, **options):
-    """By the definition: one row, from end to end."""
+    """Return the bits per character by definition, over the whole text as one row."""
     tokens = torch.tensor(list(content))
     return models.bits_per_character(models.load(runs / name), tokens, segment=8, **options)
 
 
 @over_models
 def test_a_file_is_measured_whole_with_its_first_character_as_context(runs, name, tmp_path):
-    """It need not be UTF-8; and is too short for two rows, which would begin without context."""
+    """The file is not UTF-8. It is too short to be cut into two rows, which would begin without context."""
     content = bytes(range(200, 256)) + (PROSE * 3).encode()
     (tmp_path / "other").write_bytes(content)
     result = run("eval", runs / name, "--data", tmp_path / "other")
@@ -154,7 +154,7 @@ def test_a_file_is_measured_whole_with_its_first_character_as_context(runs, name
 
 
 def test_a_longer_file_is_cut_into_rows_of_enough_segments(runs, tmp_path):
-    """Rows of 16 segments of 8 at least, so two here of the four that the run had; the second begins in the middle."""
+    """A row has at least 16 segments of 8 characters, so there are two rows here and not four as in the run."""
     content = (PROSE * 5).encode()[: 2 * 16 * 8 + 1]
     (tmp_path / "other").write_bytes(content)
     measured = train.evaluate(runs / "gru_lm", text=tmp_path / "other")
@@ -260,7 +260,7 @@ def replaced(weights, metadata=None, tensors=None):
 
 
 def described(weights, **changes):
-    """With another description of the model."""
+    """Return the file's metadata with a changed description of the model."""
     from safetensors import safe_open
 
     with safe_open(weights, "pt") as opened:

@@ -1,4 +1,4 @@
-"""The commands that train, as a person uses them."""
+"""The commands that train: `train`, `sweep` and `demo`; and `recipes` and `eval`."""
 
 import json
 import os
@@ -77,7 +77,7 @@ def test_recipes_lists_every_one_with_its_costs(monkeypatch):
         counted[experiment.recipe, str(experiment.algebra)] = account = cost(experiment)
         return account
 
-    monkeypatch.setattr(recipes, "cost", recorded_cost)  # it takes long
+    monkeypatch.setattr(recipes, "cost", recorded_cost)  # counting takes long, so counts are kept
     result = run("recipes")
     assert result.exit_code == 0, result.output
     rows = {line.split()[0]: line for line in result.output.splitlines() if line.split()}
@@ -91,7 +91,7 @@ def test_recipes_lists_every_one_with_its_costs(monkeypatch):
 
 
 def test_a_terminal_that_is_too_narrow_cuts_nothing(monkeypatch):
-    """Of two recipes, with the longest name and with the shortest numbers."""
+    """Two recipes are listed, one with the longest name and one with the shortest numbers."""
     few = {name: recipes.RECIPES[name] for name in ("transformer_xl-small", "digits")}
     monkeypatch.setattr(recipes, "RECIPES", few)
     wide, narrow = (
@@ -140,14 +140,14 @@ def test_a_run_that_goes_on_has_the_threads_it_began_with_unless_told_otherwise(
     begun = run("train", "digits", "--width", 0.125, *TINY, "--threads", 3, "--out", folder)
     assert begun.exit_code == 0, begun.output
     for arguments, threads in (([], 3), (["--threads", 2], 2), ([], 2)):
-        (folder / "weights.safetensors").unlink()  # which it makes again
+        (folder / "weights.safetensors").unlink()  # resuming writes it again
         assert run("train", "--resume", folder, *arguments).exit_code == 0
         assert RunFolder(folder).environment()["hardware"]["threads"] == threads
     assert "threads must lie between 0 and 1024" in text(run("train", "digits", "--threads", -1))
 
 
 def test_eval_and_resume_agree_on_what_is_finished(finished, tmp_path):
-    """A run without its weights is not: it is said so, and what is said to do helps."""
+    """A run without its weights is not finished. `eval` says how to continue it, and that works."""
     folder = shutil.copytree(finished[0], tmp_path / "run")
     (folder / "weights.safetensors").unlink()
     said = text(run("eval", folder))
@@ -174,7 +174,7 @@ def test_a_text_of_ones_own_is_trained_on(tmp_path):
 
 
 def trained_for_sweep(arguments, out):
-    """A run where `sweep --out` has it, trained in this process, which is faster."""
+    """Train a run in this process, which is faster, and move it to where `sweep --out` expects it."""
     assert run("train", *arguments, "--out", out / "elsewhere").exit_code == 0
     done = RunFolder(out / "elsewhere")
     made = out / "char-lm" / done.experiment().name
@@ -195,7 +195,7 @@ def test_a_sweep_over_a_text_of_ones_own_knows_what_is_done(tmp_path):
 
 @pytest.mark.usefixtures("in_process")
 def test_a_sweep_does_not_take_another_experiments_result_for_its_own(tmp_path):
-    """Two texts of one name; and two algebras of one name, which it refuses before anything runs."""
+    """Two texts have the same name. Two algebras of the same name are refused before anything runs."""
     small = {"steps": 1, "evaluations": 1, "data.batch_size": 4, "data.length": 16, "model.hidden_size": 8}
     settings = [f"--set={name}={value}" for name, value in small.items()]
     files = [tmp_path / name / "my.txt" for name in ("a", "b")]
@@ -231,7 +231,7 @@ def test_eval_finds_the_data_where_training_did(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_sweep_trains_all_side_by_side_and_skips_what_is_done(tmp_path):
-    """Of any width and algebra."""
+    """The width has many digits, and the name of an algebra has a comma."""
     over = ["--algebras", "C, clifford(0,1)", "--widths", "0.12345678"]
     arguments = ["sweep", "digits", *over, *TINY, "--out", tmp_path, "--jobs", 2, "--threads", 1]
     result = run(*arguments)
@@ -252,7 +252,7 @@ def test_sweep_trains_all_side_by_side_and_skips_what_is_done(tmp_path):
 
 
 class InProcess:
-    """Takes the place of ``subprocess.Popen``: runs a sweep's command in this process, which is faster."""
+    """Replaces ``subprocess.Popen`` and runs a sweep's command in this process, which is faster."""
 
     def __init__(self, command, stdout, **_):
         assert command[:3] == [sys.executable, "-m", "algebranets"]
@@ -295,7 +295,7 @@ def test_a_sweep_says_why_a_run_failed(tmp_path):
 
 @contextmanager
 def sigterm_restored():
-    """A sweep handles SIGTERM until its process ends."""
+    """Restore the handler of SIGTERM, since a sweep keeps its own until the process ends."""
     before = signal.getsignal(signal.SIGTERM)
     try:
         yield
@@ -304,7 +304,7 @@ def sigterm_restored():
 
 
 def test_a_sweep_that_is_stopped_stops_its_runs(tmp_path, monkeypatch):
-    """It asks each that is running to stop, and waits for it."""
+    """The sweep asks each running process to stop, and waits for it."""
     started = Mock(**{"poll.return_value": None})
     monkeypatch.setattr(sweeping, "subprocess", SimpleNamespace(Popen=lambda *_, **__: started))
     monkeypatch.setattr(sweeping, "time", SimpleNamespace(sleep=lambda _: signal.raise_signal(signal.SIGTERM)))
@@ -317,7 +317,7 @@ def test_a_sweep_that_is_stopped_stops_its_runs(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_a_sweep_that_is_stopped_stops_its_runs_behind_checkpoints(tmp_path, monkeypatch):
-    """The sweep is in this process, and gets its signal while it waits for the run, which is in one of its own."""
+    """The sweep is in this process, its run in another. The sweep gets the signal while it waits for the run."""
     folder = RunFolder(tmp_path / "digits" / "R-steps-100000-seed0")
     deadline = time.monotonic() + 120
 
@@ -358,7 +358,7 @@ def test_a_run_that_diverges_ends_with_one_message(tmp_path):
 
 
 def test_from_the_command_to_lightning_are_at_most_five_functions(tmp_path, monkeypatch):
-    """docs/design.md prints them."""
+    """docs/design.md lists these functions."""
     path = []
 
     def fit(*_, **__):

@@ -1,4 +1,4 @@
-"""Triton's combinations of components, in its interpreter where there is no GPU, and the lowerings made of them."""
+"""Triton's combinations of components, interpreted if there is no GPU, and the lowerings that use them."""
 
 import pytest
 import torch
@@ -18,7 +18,7 @@ MATRIX = ((1.0, 0.0, -2.0, 0.5, 0.0, 1.0), (0.0, 0.0, 0.0, 0.0, 0.0, 0.0), (0.0,
 
 @pytest.fixture(autouse=True)
 def kernels(monkeypatch):
-    """Kernels run wherever a tensor is."""
+    """Let kernels run on any device."""
     monkeypatch.setattr("algebranets.ops.device._has_device", lambda _: True)
 
 
@@ -50,7 +50,7 @@ def test_first_and_second_derivatives_are_those_of_differences():
     assert gradcheck(lambda x: combine(x, MATRIX, across=2), x)
     y, bias = torch.randn(2, 3, dtype=F64, requires_grad=True), torch.randn(3, dtype=F64, requires_grad=True)
     assert gradcheck(add_bias, (y, bias))
-    # One random direction a tensor: the interpreter is slow.
+    # The interpreter is slow, so one random direction is checked for each tensor.
     assert gradgradcheck(lambda x: combine(x, MATRIX, across=2) ** 2, x, fast_mode=True)
     assert gradgradcheck(lambda y, bias: add_bias(y, bias) ** 2, (y, bias), fast_mode=True)
 

@@ -1,4 +1,4 @@
-"""The core alone: installed into an environment that has only what it requires."""
+"""The core package, installed into an environment that has only its requirements."""
 
 import json
 import os
@@ -18,9 +18,9 @@ LAB = {"jinja2", "lightning", "matplotlib", "rich", "scikit-learn", "torchmetric
 
 
 def call(*command: object, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """Run a command without what the tests have set: Python's paths, and triton's interpreter, which needs numpy.
+    """Run a command without Python's paths and without triton's interpreter, which needs numpy.
 
-    Without numpy, torch warns when it is imported.
+    torch warns at import if there is no numpy. That warning is ignored.
     """
     environment = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PYTHONHOME", "TRITON_INTERPRET")}
     environment["PYTHONWARNINGS"] = "ignore:Failed to initialize NumPy"
@@ -28,13 +28,13 @@ def call(*command: object, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 
 def required(lines: list[str], extras: set[str]) -> list[Requirement]:
-    """Requirements that hold on this machine with these extras, from the lines of a METADATA file."""
+    """Return the requirements in the lines of a METADATA file that apply on this machine with these extras."""
     found = [Requirement(line) for line in lines]
     return [r for r in found if r.marker is None or any(r.marker.evaluate({"extra": e}) for e in {"", *extras})]
 
 
 def closure(lines: list[str]) -> set[str]:
-    """All distributions that these requirements need, by name; each must be installed here."""
+    """Return the names of all distributions that these requirements need. Each must be installed here."""
     seen, left = set(), required(lines, set())
     while left:
         requirement = left.pop()
@@ -73,7 +73,7 @@ def requirements(wheel):
 
 @pytest.fixture(scope="module")
 def core(wheel, requirements, tmp_path_factory):
-    """The folder of a new environment's programs: it holds our wheel and what the wheel requires, and no more."""
+    """Return the ``bin`` folder of a new environment that has only our wheel and its requirements."""
     folder = tmp_path_factory.mktemp("core")
     made = call(sys.executable, "-m", "venv", "--without-pip", folder / "venv", cwd=folder)
     assert made.returncode == 0, made.stderr
@@ -128,7 +128,7 @@ print(json.dumps({"file": an.__file__, "added": sorted(added), "losses": losses,
 
 @pytest.fixture(scope="module")
 def used(core):
-    """What a user's program sees that imports the core, trains a layer and asks for the lab."""
+    """Run a program that imports the core, trains a layer and tries to import the lab. Return what it prints."""
     done = call(core / "python", "-c", USE, cwd=core)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
@@ -141,7 +141,7 @@ def test_the_core_alone_imports_and_trains_a_layer_in_a_plain_loop(used, core):
 
 
 def test_importing_the_core_imports_nothing_but_what_it_requires(used):
-    """Seconds are not tested: what takes them is what gets imported."""
+    """Time is not measured. It depends on the modules that are imported."""
     assert set(used["added"]) <= {"algebranets", "jaxtyping", "wadler_lindig", "safetensors"}
 
 

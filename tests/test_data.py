@@ -1,4 +1,4 @@
-"""Data: batches by number, of images in memory, of text and of folders."""
+"""Data: batches by number, from images in memory, from text and from folders of images."""
 
 import struct
 import zlib
@@ -16,7 +16,7 @@ WORLDS = [1, 2, 4]
 
 
 def numbered(num_train=14, num_test=7, side=6, channels=2):
-    """Images of noise, each a class of its own, so that a label says which image it is."""
+    """Return images of noise. Each is a class of its own, so that a label identifies the image."""
     noise = data.generator(num_train, num_test)
     sizes = ((num, channels, side, side) for num in (num_train, num_test))
     train, test = (torch.randint(256, size, dtype=torch.uint8, generator=noise) for size in sizes)
@@ -25,7 +25,7 @@ def numbered(num_train=14, num_test=7, side=6, channels=2):
 
 
 def alphabet(size=101):
-    """A text that says at every place where it is."""
+    """Return a text in which each character is its own position."""
     return Text("alphabet", *(torch.arange(n, dtype=torch.uint8) for n in (size, size - 20, size - 30)))
 
 
@@ -35,7 +35,7 @@ def save(path, colour, mode="RGB", size=(20, 16)):
 
 
 def flowers(folder):
-    """Seven images to train on and five to evaluate, of two classes; grey values tell them apart."""
+    """Write seven training and five evaluation images of two classes. Gray values differ within each set."""
     for i in range(7):
         save(folder / "train" / "ab"[i % 2] / f"{i}.png", (10 * i,) * 3)
     for i in range(5):
@@ -44,7 +44,7 @@ def flowers(folder):
 
 
 def gradients(folder, num_train=7):
-    """Images no two parts of which are alike, dark on the left."""
+    """Write images that are dark on the left and have no two equal parts."""
     for part, num in (("train", num_train), ("val", 5)):
         for i in range(num):
             save(folder / part / "ab"[i % 2] / f"{i}.png", (0, 0, 0))
@@ -60,7 +60,7 @@ def folder(tmp_path):
 
 @pytest.fixture(params=["tensors", "text", "folder", "folder with workers"])
 def source(request, tmp_path):
-    """Makers of training and evaluation batches of one data set; they take a share."""
+    """Return two functions of a share, which make the training and evaluation batches of one data set."""
     options = {}
     if request.param == "tensors":
         training, evaluation = numbered().training, numbered().evaluation
@@ -236,7 +236,7 @@ def test_targets_are_the_next_characters_and_rows_go_on_in_the_next_batch():
     segments = list(batches.iterate(0, 2 * len(batches)))
     for tokens, targets, _ in segments:
         assert tokens.shape == targets.shape == (3, 5)
-        assert torch.equal(targets, tokens + 1)  # the text says where it is
+        assert torch.equal(targets, tokens + 1)  # characters are positions
     for before, after in pairwise(segments):
         assert torch.equal(before[1][:, -1], after[0][:, 0]) or after[2].item()
     assert [fresh.item() for _, _, fresh in segments] == 2 * ([True] + [False] * (len(batches) - 1))
@@ -379,7 +379,7 @@ def test_a_damaged_image_is_named(folder, workers):
     [((20_000, 20_000), "decompression bomb"), ((200_000, 1), "its sides must not differ by more than 100 times")],
 )
 def test_a_small_file_of_a_huge_image_is_refused(folder, size, reason):
-    """Scaled to the side of the others, a strip becomes one too."""
+    """A thin strip would become huge if it were scaled to the size of the other images."""
     header = struct.pack(">2I5B", *size, 1, 0, 0, 0, 0)
     rows = zlib.compress(bytes(size[1] * (1 + (size[0] + 7) // 8)) if size[1] == 1 else b"")
     chunks = ((b"IHDR", header), (b"IDAT", rows), (b"IEND", b""))

@@ -19,7 +19,7 @@ from test_data import as_bytes, flowers, save
 
 @pytest.fixture
 def small(monkeypatch):
-    """Nothing is known of any file, so that small ones will do."""
+    """Forget the sizes and checksums of published files, so that small files are accepted."""
     for known in (cifar.KNOWN, idx.KNOWN):
         for name in known:
             monkeypatch.setitem(known, name, {})
@@ -30,7 +30,7 @@ def small(monkeypatch):
 
 
 def pickle2(entries):
-    """What Python 2's cPickle wrote: ``entries`` are lists of numbers, strings, or tensors of bytes."""
+    """Return a pickle as Python 2's cPickle wrote it. ``entries`` has lists of numbers, strings or byte tensors."""
     out = b"\x80\x02}("
     for key, value in entries.items():
         out += b"U" + bytes([len(key)]) + key.encode()
@@ -48,7 +48,7 @@ def pickle2(entries):
 
 
 def cifar_files(root, num_classes=10, rows=3):
-    """A set of ``rows`` images a batch, under ``py`` and ``bin``; gives images and labels of all batches."""
+    """Write batches of ``rows`` images under ``py`` and ``bin``, and return the images and labels of all batches."""
     folders, stems, key = {
         10: (
             ("cifar-10-batches-py", "cifar-10-batches-bin"),
@@ -343,7 +343,7 @@ def test_a_damaged_gzip_file_is_named(tmp_path, change):
 
 @pytest.mark.usefixtures("small")
 def test_a_pickle_costs_no_more_memory_than_its_size(tmp_path):
-    """It may number what it remembers as it likes; a list with room for so many is 64 MiB here, 32 GiB at worst."""
+    """A pickle numbers its memo entries freely. A list up to the number here takes 64 MiB, at worst 32 GiB."""
     cifar_files(tmp_path)
     path = tmp_path / "py" / "cifar-10-batches-py" / "data_batch_1"
     damage(path, lambda b: b[:3] + b"r" + struct.pack("<I", 2**22) + b[3:])

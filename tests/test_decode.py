@@ -1,4 +1,4 @@
-"""Decoding kernels compute what the reference does, through Triton's interpreter where there is no GPU."""
+"""Decoding kernels compute the reference product, in Triton's interpreter if there is no GPU."""
 
 from types import SimpleNamespace
 
@@ -22,7 +22,7 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def tensors(algebra, batch, num_in, num_out, stacks=1, dtype=torch.float64):
-    """Input, weight, bias."""
+    """Return an input, a weight and a bias."""
     shapes = (*batch, algebra.dim * num_in), weight_shape(algebra, num_out, num_in, stacks=stacks)
     made = [torch.randn(shape, dtype=torch.float64) for shape in (*shapes, (stacks * algebra.dim * num_out,))]
     return [t.to(DEVICE, dtype) for t in made]
@@ -33,11 +33,11 @@ both_versions = pytest.mark.parametrize("version", ["fma", "dot"], indirect=True
 
 @pytest.fixture
 def version(request, monkeypatch):
-    """The kernel that is taken, whatever would be best."""
+    """Force the use of one of the two kernels."""
     from algebranets.ops.decode_linear import launch
 
     def dot(plan, num_rows, _itemsize, stacks):
-        return launch.dot_tile(plan, num_rows, stacks, inp=16)  # as many shares as there can be
+        return launch.dot_tile(plan, num_rows, stacks, inp=16)  # with the most splits of the input
 
     monkeypatch.setattr(launch, *(("DOT_FROM", float("inf")) if request.param == "fma" else ("choose", dot)))
 
@@ -61,6 +61,18 @@ def test_every_batch_and_several_layers_at_once(algebra, batch, stacks, version)
         torch.testing.assert_close(decode_linear(x, weight, given, algebra, stacks), expected)
 
 
+def spread(t):
+    """Return an equal tensor whose numbers are not next to each other in memory."""
+    return t.repeat_interleave(2, -1)[..., ::2]
+
+
+@both_versions
+def test_operands_may_have_any_strides(version):  # noqa: ARG001, a fixture that changes the choice
+    operands = tensors(H, (3,), 5, 3)
+    expected = reference.linear(*operands, H)
+    torch.testing.assert_close(decode_linear(*map(spread, operands), H), expected)
+
+
 @pytest.mark.parametrize("algebra", [M2R, C], ids=str)
 @pytest.mark.parametrize(("num_in", "num_out"), [(16, 8), (65, 9), (40, 4)])
 @both_versions
@@ -74,7 +86,7 @@ def test_sizes_that_fill_tiles_and_sizes_that_do_not(algebra, num_in, num_out, v
 def test_one_row_by_one_warp_or_four_in_one_round_or_more(algebra, programs, monkeypatch):
     from algebranets.ops.decode_linear import launch
 
-    monkeypatch.setattr(launch, "PROGRAMS", programs)  # what is taken to be enough of them
+    monkeypatch.setattr(launch, "PROGRAMS", programs)  # the number that counts as enough
     x, weight, bias = tensors(algebra, (1,), 300, 9)
     (plan,) = launch.plans(algebra, 300, 9)
     tile = launch.choose(plan, plan.num_copies, 8)
@@ -95,7 +107,7 @@ def test_tiles_are_powers_of_two_as_triton_wants_them(algebra):
                     assert number.bit_count() == 1
 
 
-# The interpreter has no dot of bfloat16.
+# The interpreter has no dot product in bfloat16.
 @pytest.mark.parametrize(
     ("dtype", "version"),
     [(torch.float32, "fma"), (torch.float32, "dot"), (torch.bfloat16, "fma"), (torch.float16, "fma")],
@@ -155,7 +167,7 @@ def test_captured_kernels_and_streams_have_their_own_counters(monkeypatch):
 @pytest.mark.parametrize("activation", [None, "silu"])
 @pytest.mark.parametrize("algebra", [H, M2R], ids=str)
 def test_gradients_go_through_blocks(algebra, activation, monkeypatch):
-    """The operator has none: what records some does not go through it, and what went through it has none."""
+    """The operator has no gradients. Inputs that need gradients go through blocks; backward through it is an error."""
     monkeypatch.setattr("algebranets.ops.device._has_device", lambda _: True)
     given = tensors(algebra, (2,), 3, 2, stacks=2)
     expected = ACTIVATIONS[activation](reference.linear(*given, algebra, 2))
@@ -204,7 +216,7 @@ def test_it_applies_to_inference_of_few_rows():
 
 
 def cell(mode, algebra, batch, num_in, num_hidden, biases=(True, True), dtype=torch.float64):
-    """Input, states and weights of one step."""
+    """Return the input, the states and the weights of one step."""
     gates, dim = MODES[mode].num_gates, algebra.dim
     x, w_ih, b_ih = tensors(algebra, (1, batch), num_in, num_hidden, gates, dtype)
     h, w_hh, b_hh = tensors(algebra, (1, batch), num_hidden, num_hidden, gates, dtype)
@@ -231,6 +243,13 @@ def test_a_step_is_the_references(mode, algebra, batch):
     x, state, direction = cell(mode, algebra, batch, 3, 2)
     expected = reference.recurrent(mode, x, state, [direction], algebra)
     assert_same_step(kernels._step(mode, x, state, direction, algebra), expected)
+
+
+def test_operands_of_a_step_may_have_any_strides():
+    x, state, direction = cell("GRU", M2R, 2, 3, 2)
+    expected = reference.recurrent("GRU", x, state, [direction], M2R)
+    strided = Direction(*(spread(part) for part in direction if part is not None))
+    assert_same_step(kernels._step("GRU", spread(x), tuple(map(spread, state)), strided, M2R), expected)
 
 
 @pytest.mark.parametrize("biases", [(True, False), (False, True), (False, False)])

@@ -1,4 +1,4 @@
-"""Decoding a token at a time: the operators that do it in one launch, and the decoder that replays them."""
+"""Decoding one token at a time: the operators that do it in one launch, and the decoder that replays them."""
 
 import copy
 import math
@@ -23,7 +23,7 @@ over_both = pytest.mark.parametrize("name", ["transformer_xl", "gru_lm"])
 
 @pytest.fixture
 def fused(monkeypatch):
-    """Kernels wherever they are for, and a head cut into many parts."""
+    """Use kernels wherever they apply, and split a head into many parts."""
     pytest.importorskip("triton")
     from algebranets.ops.decode_attention import launch
 
@@ -34,7 +34,7 @@ def fused(monkeypatch):
 
 @pytest.fixture
 def arrived(monkeypatch):
-    """What programs count with, the same for every launch, as on a stream of a GPU: zero before each and after."""
+    """Use the same counters for every launch, as on a stream of a GPU, and check that they are zero at the end."""
     pytest.importorskip("triton")
     from algebranets.ops.decode_attention import launch
 
@@ -45,7 +45,7 @@ def arrived(monkeypatch):
 
 
 def attention_and_caches(algebra, batch, past, slots, heads=2, each=3, dtype=torch.float64, lowering="auto"):
-    """A layer, its biases, and the same cache twice, ``past`` positions in it."""
+    """Return a layer, its biases, and two equal caches with ``past`` positions."""
     embed = heads * each * algebra.dim
     layer = RelativeAttention(embed, heads, algebra=algebra, device=DEVICE, dtype=dtype, lowering=lowering)
     u, v = torch.randn(2, embed, device=DEVICE, dtype=dtype)
@@ -73,8 +73,8 @@ RINGS = [(R, 1, 0, 7), (R, 3, 6, 7), (M2R, 1, 2, 5), (M2R, 3, 0, 9), (M3R, 1, 1,
 )
 @pytest.mark.usefixtures("arrived")
 def test_one_launch_attends_as_torchs_operators_do(algebra, batch, past, slots, dtype, fused):
-    """From an empty ring on, or a full one, and once round it: outputs, and what is in the cache then."""
-    # The interpreter is slow: projections are kernels too over C alone.
+    """Compare outputs and caches after several steps, from an empty, a partly filled or a full ring on."""
+    # The interpreter is slow, so projections are kernels only over C.
     lowering = "auto" if algebra is C else "blocks"
     layer, u, v, cache, other = attention_and_caches(algebra, batch, past, slots, dtype=dtype, lowering=lowering)
     xs = torch.randn(min(slots, 5) + 2, batch, layer.embed_dim, device=DEVICE, dtype=dtype)
@@ -96,6 +96,15 @@ def test_a_head_may_be_one_part_or_as_many_as_it_has_slots(fused):
         results.append(steps(layer, u, v, copy.deepcopy(cache), xs))
     for result in results[1:]:
         torch.testing.assert_close(result, results[0])
+
+
+def test_an_empty_batch_moves_the_position(fused):
+    layer, u, v, cache, other = attention_and_caches(M2R, 0, 2, 4)
+    xs = torch.randn(3, 0, layer.embed_dim, device=DEVICE, dtype=torch.float64)
+    assert steps(layer, u, v, cache, xs).shape == (0, 3, layer.embed_dim)
+    fused.setattr(device, "is_usable", lambda _: False)
+    steps(layer, u, v, other, xs)
+    assert cache.position == other.position
 
 
 def test_large_scores_stay_finite(fused):
@@ -129,7 +138,9 @@ def test_the_norm_of_a_sum_is_torchs(shape, dtype):
     with torch.no_grad():
         torch.testing.assert_close(norm(x, y), expected)
         torch.testing.assert_close(norm(x.mT.contiguous().mT, y) if x.dim() > 1 else norm(x, y), expected)
-    assert norm(x, y)[1].requires_grad  # what is recorded goes through torch's operators
+        norm.weight.data, norm.bias.data = (t.repeat_interleave(2)[::2] for t in (norm.weight, norm.bias))
+        torch.testing.assert_close(norm(x, y), expected)  # with weights that are not contiguous
+    assert norm(x, y)[1].requires_grad  # with gradients, it uses torch's operators
 
 
 @pytest.mark.parametrize(
@@ -160,7 +171,7 @@ def test_what_is_recorded_goes_through_torchs_operators(fused):
 
 
 def plainly(model, tokens, count, temperature, top_k, top_p, seed):
-    """`sample` as a loop over torch.multinomial."""
+    """Sample as `sample` does, in a loop over torch.multinomial."""
     generator = torch.Generator(tokens.device).manual_seed(seed)
     logits, state = model(tokens)
     state, drawn = model.cache(state), []
@@ -240,7 +251,7 @@ def test_a_captured_step_runs_no_python(name):
 @pytest.mark.parametrize(("batch", "slots"), [(1, 513), (3, 100), (40, 257)])
 @pytest.mark.usefixtures("arrived")
 def test_attention_in_bfloat16_is_that_of_its_numbers(heads, batch, slots, monkeypatch):
-    """At sizes at which many programs run at once, their meeting included: ten steps, each exact to rounding."""
+    """At these sizes, many programs run at once and combine their results. Ten steps are each exact up to rounding."""
     layer, u, v, cache, _ = attention_and_caches(M2R, batch, slots - 5, slots, heads, 32, torch.bfloat16)
     exact = copy.deepcopy(layer).double()
     other = type(cache)(cache.keys.double(), cache.values.double(), cache.distances.double(), cache.position.clone())

@@ -1,4 +1,4 @@
-"""Depthwise convolutions by Triton are the reference's, in outputs and every gradient; here they are interpreted."""
+"""Triton's depthwise convolutions give the reference's outputs and gradients, interpreted if there is no GPU."""
 
 import pytest
 import torch
@@ -14,7 +14,7 @@ pytestmark = needs_triton
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 TUPLES = 3
 
-#: Kernel sizes and geometries: strides that skip and that overlap, taps far apart, more padding behind than before.
+#: Kernel sizes and geometries: strides that skip pixels or overlap, dilation, more padding after than before.
 SLIDES = [
     ((3, 3), Geometry((1, 1), (1, 1), (1, 1), TUPLES)),
     ((3, 2), Geometry((2, 2), (1, 0), (1, 1), TUPLES)),
@@ -66,7 +66,7 @@ def assert_same(algebra, kernel, geometry, memory_format, with_bias=True, size=(
     ids=lambda n: str(ALGEBRAS[n]),
 )
 def test_every_algebra_has_the_reference_product(which):
-    # Written out term by term, the product of a large algebra keeps the interpreter busy: fewer taps for it.
+    # The kernel computes a product term by term, which is slow in the interpreter, so large algebras have fewer taps.
     kernel, geometry = SLIDES[which % 2 if ALGEBRAS[which].dim < 8 else 3]
     assert_same(ALGEBRAS[which], kernel, geometry, FORMATS[which % 3 == 2], with_bias=which % 2 == 0, size=(1, 3, 4))
 
@@ -75,7 +75,7 @@ GEOMETRIES = [(*slide, *case) for slide in SLIDES for case in ((R, FORMATS[0]), 
 
 
 def is_slid_often(kernel, geometry, *case):
-    """Every geometry for one algebra and format, and two of them for the others."""
+    """Select every geometry for one algebra and format, and two geometries for the others."""
     return case == (R, FORMATS[0]) or (kernel, geometry) in (SLIDES[1], SLIDES[-1])
 
 
@@ -158,7 +158,7 @@ def test_low_precision_is_summed_in_float32():
     y = kernels.conv(*tensors[:2], None, M2R, geometry)
     expected = reference.conv(*(t.float() for t in tensors[:2]), None, M2R, geometry)
     assert y.dtype == torch.bfloat16
-    torch.testing.assert_close(y.float(), expected, rtol=2**-7, atol=1e-6)  # the interpreter cuts off
+    torch.testing.assert_close(y.float(), expected, rtol=2**-7, atol=1e-6)  # the interpreter truncates
 
 
 def test_autocast_casts_as_torchs_convolution():

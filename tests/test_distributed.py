@@ -1,4 +1,4 @@
-"""Two processes: every layer under DDP, whitening and batch norm over all ranks' batch, pruning of sharded weights."""
+"""Two processes: layers under DDP, synchronized whitening and batch norm, pruning of sharded weights."""
 
 import copy
 
@@ -34,7 +34,7 @@ def ddp(rank):
     for algebra, examples in ((M2R, EXAMPLES), (H, [e for e in EXAMPLES if e in zoo.ONE_EACH])):
         for example in examples:
             if example.name.startswith("Whitening"):
-                continue  # its ranks share statistics: below
+                continue  # its ranks share statistics: see `whitening`
             torch.manual_seed(0)
             layer = example.make(algebra)
             alone = copy.deepcopy(layer)
@@ -68,7 +68,7 @@ def whitening(rank):
 
 
 def batch_norm(rank):
-    """The same of batch norms that were made to take all ranks' statistics."""
+    """Synchronized batch norms give the outputs, statistics and gradients of one process with the whole batch."""
     for kind, sides in ((torch.nn.BatchNorm1d, ()), (torch.nn.BatchNorm2d, (4, 5))):
         torch.manual_seed(0)
         whole = 3 + torch.randn(10, 3, *sides, dtype=torch.float64)
@@ -92,7 +92,7 @@ def batch_norm(rank):
 
 
 def pruned(rank):
-    """A model that is sharded after its Pruner was made is pruned as a whole one; shards may differ in size."""
+    """A model that is sharded after its Pruner was made is pruned like a whole one. Shards may differ in size."""
 
     def make(steps=10, **options):
         torch.manual_seed(0)
@@ -150,5 +150,5 @@ def all_claims(rank, folder):
 @pytest.mark.slow
 def test_on_two_ranks(tmp_path):
     context = mp.spawn(all_claims, args=(tmp_path,), nprocs=WORLD, join=False)
-    assert any(context.join(timeout=60) for _ in range(10))  # raises what a rank raised
+    assert any(context.join(timeout=60) for _ in range(10))  # raises the error of a rank
     assert all(process.exitcode == 0 for process in context.processes)

@@ -1,7 +1,7 @@
-"""Command lines that nobody would write: each ends with a result, or with an error that says what is wrong.
+"""Random command lines: each ends with a result or with an error that says what is wrong.
 
-No case may train, or ask for much memory: recipes are those whose data is not there, and no file holds a text that is
-long enough to be trained on.
+No case may train or need much memory. So recipes are those whose data is missing, and no file has a text that is long
+enough to train on.
 """
 
 import io
@@ -47,7 +47,7 @@ FILES = {
 }
 PLACES = [*FILES, "run", "folder.json", "text/below", "gone", "/dev/null", "/dev/null/below", "/proc/below"]
 ALL = get_command(app)
-#: Recipes that end where their data is looked for, and what can be set in them.
+#: Recipes that stop because their data is missing, and the names of settings.
 RECIPES = [name for name in recipes.RECIPES if name not in ("digits", "char-lm")]
 SETTINGS = sorted(
     {name for recipe in ("resnet50", "gru") for name, _ in recipes.create(recipe).settings()} - {"data.name"}
@@ -59,7 +59,7 @@ SMALL = {
     "cifar_resnet": {"num_blocks": 1, "width": 0.125},
 }
 
-# No NUL, which no shell can give to a command, and no way out of the folder.
+# No NUL, which no shell can pass to a command, and no path that leads out of the folder.
 words = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0/"), max_size=10).filter(
     lambda text: ".." not in text
 )
@@ -75,13 +75,13 @@ algebras = st.sampled_from(["C", "H", "M2R", "DUAL", "M0R", "M9R", "table.toml"]
 
 
 def options(**given):
-    """Some of these options, each with a value."""
+    """Draw one to three of these options, each with a value."""
     each = [value.map(f"--{name.replace('_', '-')}={{}}".format) for name, value in given.items()]
     return st.lists(st.one_of(each), min_size=1, max_size=3)
 
 
 def command(*parts):
-    """A command line of fixed words and of lists that are made up."""
+    """Draw a command line of fixed words and of drawn lists of words."""
     return st.tuples(*(part if isinstance(part, st.SearchStrategy) else st.just([part]) for part in parts)).map(
         lambda found: [word for words in found for word in words]
     )
@@ -96,7 +96,7 @@ def settings(names):
 
 
 def profile(model):
-    """Numbers of layers stay as they are: a million of them takes as long as one would think."""
+    """Draw a `profile` command. Numbers of layers are fixed, because a million layers would take too long."""
     names = ["algebra", "lowering", "norm", "vocab_size", "num_classes", "hidden_size", "d_model", "width", "window"]
     small = [f"--set={name}={value}" for name, value in SMALL[model].items()]
     odd = options(algebra=algebras, width=numbers, image_size=numbers, depth=numbers, set=settings(names))
@@ -132,7 +132,7 @@ COMMANDS = {
     "writing": command("generate", "tiny.safetensors", "--length=2", WRITING),
     "sparse": command("sparse", one(paths), options(out=paths, at_least=numbers), "--out=run"),
     "report": command("report", st.lists(paths, min_size=1, max_size=2), "--out=text"),
-    # The last setting ends it before anything is trained.
+    # The last setting is an error, so that nothing is trained.
     "sweep": command(
         "sweep", one(st.sampled_from(RECIPES) | values),
         options(algebras=algebras, widths=values, seeds=numbers, each=settings(SETTINGS), jobs=numbers, budget=values),
@@ -147,7 +147,7 @@ COMMANDS = {
 
 @pytest.fixture(autouse=True, scope="module")
 def _folder(tmp_path_factory):
-    """A folder of damaged files, and tiny weights, to run commands in."""
+    """Run commands in a folder of damaged files and tiny weights."""
     folder, before = tmp_path_factory.mktemp("commands"), os.getcwd()
     for name, content in FILES.items():
         (folder / name).parent.mkdir(exist_ok=True)
@@ -165,8 +165,8 @@ def _folder(tmp_path_factory):
 
 
 def run(arguments):
-    """The exit code, and what is printed; building the commands anew for each case would take longer than the cases."""
-    handlers = ("strict", "backslashreplace")  # of Python's own
+    """Run a command and return its exit code, stdout and stderr. Commands are built once, since that is slow."""
+    handlers = ("strict", "backslashreplace")  # Python's, of stdout and stderr
     streams = [io.TextIOWrapper(io.BytesIO(), "utf-8", errors) for errors in handlers]
     with redirect_stdout(streams[0]), redirect_stderr(streams[1]), pytest.raises(SystemExit) as ended:
         ALL.main(arguments, prog_name="algebranets")

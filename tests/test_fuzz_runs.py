@@ -1,4 +1,4 @@
-"""Whatever a run's folder or a data file holds, reading it works, or it is an error that says which file is wrong."""
+"""Damaged files of runs and data sets: each is read, or refused with an error meant for users."""
 
 import copy
 import gzip
@@ -36,7 +36,7 @@ JSON = ("config.json", "environment.json", "result.json", "metrics.jsonl")
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
-    """A finished run, and a folder for damaged copies of it."""
+    """Return the folder of a finished run, and a folder for damaged copies of it."""
     path = tmp_path_factory.mktemp("finished")
     (path / "x.json").write_text(json.dumps({"name": "x", "components": ["1", "u"], "table": [[1, 2], [2, 0]]}))
     experiment = recipes.create("digits", str(path / "x.json"), 0.25, settings={"steps": 2, "data.batch_size": 20})
@@ -45,7 +45,7 @@ def finished(tmp_path_factory):
 
 
 def places(node, path=()):
-    """The path of every value in JSON."""
+    """Yield the path of every value in JSON data."""
     yield path
     inner = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
     for key, value in inner:
@@ -53,7 +53,7 @@ def places(node, path=()):
 
 
 def changed(draw, data):
-    """JSON with one of its values replaced, removed or joined by another."""
+    """Return JSON data with one value replaced, removed or added."""
     data = copy.deepcopy(data)
     path = draw(st.sampled_from(list(places(data))))
     if not path:
@@ -74,7 +74,7 @@ def changed(draw, data):
 
 
 def damaged(draw, content):
-    """Bytes of which some are replaced, removed or doubled."""
+    """Return the bytes with some replaced, removed or inserted."""
     content = bytearray(content)
     for _ in range(draw(st.integers(1, 3))):
         at = draw(st.integers(0, len(content)))
@@ -83,6 +83,7 @@ def damaged(draw, content):
 
 
 def works_or_says_why(read):
+    """Return what ``read`` returns, or None if it raised an error meant for users. Any other error fails the test."""
     try:
         return read()
     except (ValueError, OSError):
@@ -90,7 +91,7 @@ def works_or_says_why(read):
 
 
 def read_all(run):
-    """Everything that commands read of a folder before they train or evaluate."""
+    """Read everything in a run's folder that commands read before they train or evaluate."""
     experiment = works_or_says_why(run.experiment)
     if experiment is not None:
         works_or_says_why(lambda: run.holds(experiment))
@@ -129,7 +130,7 @@ def test_any_change_of_a_runs_files(finished, data):
 @fuzzed(0.03)
 @given(st.data())
 def test_any_row_of_results(finished, data):
-    """A result that can be read has a label in reports."""
+    """A result that can be read has a headline, tables and curves in reports."""
     row = changed(data.draw, json.loads((finished[0] / "result.json").read_bytes()))
     result = works_or_says_why(lambda: Result.from_dict(row, "results.jsonl, line 1"))
     for study in works_or_says_why(lambda: studies([result])) or () if result else ():
@@ -141,7 +142,7 @@ def test_any_row_of_results(finished, data):
 @fuzzed(0.02)
 @given(st.data())
 def test_any_checkpoint(finished, tmp_path_factory, data):
-    """A right digest says that a file is whole, not what it is of."""
+    """A file may be damaged, or be whole and not a checkpoint."""
     whole = RunFolder(finished[0]).checkpoints()[-1]
     path = tmp_path_factory.getbasetemp() / whole.name
     if data.draw(st.booleans()):
@@ -156,7 +157,7 @@ def test_any_checkpoint(finished, tmp_path_factory, data):
 
 @pytest.fixture(scope="module")
 def data_files(tmp_path_factory):
-    """Folders of small data sets by their names; nothing is known of their files, so that all of each is read."""
+    """Return folders of small data sets by name. Sizes and checksums are forgotten, so that whole files are read."""
     root = tmp_path_factory.mktemp("data")
     torch.manual_seed(0)
     idx_files(root / "mnist")

@@ -1,4 +1,4 @@
-"""Whatever is given as a multiplication table, it is an algebra or a ValueError that says why not."""
+"""Random multiplication tables: each one is read as an algebra or refused with a ValueError."""
 
 import json
 
@@ -49,7 +49,7 @@ def test_any_data(table):
 
 @st.composite
 def damaged(draw, texts):
-    """A text with some of its characters replaced, removed or doubled."""
+    """Draw a text with some of its characters replaced, removed or inserted."""
     text = list(draw(texts))
     for _ in range(draw(st.integers(1, 4))):
         at = draw(st.integers(0, len(text) - 1)) if text else 0

@@ -1,7 +1,7 @@
-"""Whatever a weights file holds, it is loaded whole and safely, or it is a ValueError that says why not.
+"""Damaged weights files: each one is loaded safely or refused with a ValueError.
 
-Kernels read memory where a sparse weight's indices point, so a file must not get an index past `models.load` that lies
-outside of its layer.
+Kernels read memory at the indices of a sparse weight, so `models.load` must refuse a file with an index outside of its
+layer.
 """
 
 import json
@@ -67,7 +67,7 @@ def joined(header, rest):
 
 @st.composite
 def damaged_bytes(draw):
-    """Bytes that are changed, cut out or put in, more often in the header."""
+    """Draw a file with bytes replaced, removed or inserted, more often in the header."""
     data = bytearray(published(*draw(FILES)))
     for _ in range(draw(st.integers(1, 3))):
         at = draw(st.integers(0, 7) | st.integers(8, 2000) | st.integers(0, len(data)))
@@ -77,7 +77,7 @@ def damaged_bytes(draw):
 
 @st.composite
 def damaged_headers(draw):
-    """A header in which a tensor has another type, shape, place or name, or none."""
+    """Draw a file whose header gives tensors another type, shape, offset or name, or leaves them out."""
     header, rest = parts(published(*draw(FILES)))
     for _ in range(draw(st.integers(1, 3))):
         name = draw(st.sampled_from(sorted(header.keys() - {"__metadata__"})))
@@ -101,7 +101,7 @@ def damaged_headers(draw):
 
 @st.composite
 def damaged_descriptions(draw):
-    """A file whose description of its model is changed in one place."""
+    """Draw a file whose description of its model is changed in one or two places."""
     header, rest = parts(published(*draw(FILES)))
     described = json.loads(header["__metadata__"]["algebranets"])
     for _ in range(draw(st.integers(1, 2))):
@@ -124,7 +124,7 @@ def damaged_descriptions(draw):
 
 @st.composite
 def damaged_tensors(draw):
-    """Tensors in which numbers, the shape or the type are others: whole files, as another program could write them."""
+    """Draw a valid safetensors file whose tensors have other numbers, shapes or types, or are missing."""
     data = published(draw(st.sampled_from(sorted(MODELS))), draw(st.integers(0, 3)) > 0)
     tensors, (header, _) = load_tensors(data), parts(data)
     sparse_parts = [name for name in sorted(tensors) if name.endswith(("starts", "indices", "values"))]

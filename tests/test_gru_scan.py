@@ -1,4 +1,4 @@
-"""GRUs over whole sequences by one kernel, through Triton's interpreter where there is no GPU."""
+"""GRUs over whole sequences in one kernel, in Triton's interpreter if there is no GPU."""
 
 from types import SimpleNamespace
 
@@ -16,7 +16,7 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def interpreted(test):
-    """In float32; what is compiled is for half precision, and has the tests marked gpu."""
+    """Run a test in the interpreter, in float32. Compiled kernels take half precision; tests marked gpu run them."""
     return needs_triton(pytest.mark.skipif(DEVICE == "cuda", reason="there is no interpreter")(test))
 
 
@@ -24,7 +24,7 @@ NAMES = ("x", "state", "w_ih", "w_hh", "b_ih", "b_hh")
 
 
 def gru(algebra, time, batch, num_in, num_hidden, biases=(True, True), num_directions=1, device=DEVICE):
-    """Input, first states and weights, all of which record gradients; numbers that keep gates away from 0 and 1."""
+    """Return the input, first states and weights, scaled to keep gates away from 0 and 1. All need gradients."""
 
     def randn(*shape, by=1.0):
         return (torch.randn(*shape, device=device) * by).requires_grad_()
@@ -50,7 +50,7 @@ def named(x, state, directions):
 
 
 def assert_same(found, expected, given, assert_close=torch.testing.assert_close):
-    """Outputs, last states, and the gradient of everything given."""
+    """Compare outputs, last states, and the gradients of all tensors in ``given``."""
     (y, (last,)), (z, (final,)) = found, expected
     assert_close(y, z)
     assert_close(last, final)
@@ -186,7 +186,7 @@ def test_programs_are_as_many_as_run_at_once(monkeypatch):
 
 
 def close(dtype):
-    """To the precision's rounding, of the size of all: single numbers of a long sum may be off by more."""
+    """Return a comparison of whole tensors up to the rounding of ``dtype``. Single numbers may differ by more."""
 
     def assert_close(one, other, msg=lambda text: text):
         error = (one.double() - other.double()).norm() / other.double().norm()

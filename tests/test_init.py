@@ -1,4 +1,4 @@
-"""Initialisers keep the variance of activations, whatever the algebra, and are the published ones over C and H."""
+"""Initializers keep the variance of activations over any algebra, and are the published ones over C and H."""
 
 import math
 import warnings
@@ -108,7 +108,7 @@ def test_polar_needs_a_unit_and_a_known_criterion():
 
 
 def masked(layer, name="weight"):
-    """Half of the tuples are hidden."""
+    """Mask half of the tuples of a weight."""
     Pruner(layer, 0.5, layers=[weight for weight in weights(layer) if weight.name == name])
     return layer
 
@@ -129,7 +129,7 @@ def test_tuples_assigned_to_a_normalized_weight_are_read_back(algebra):
         layer.weight_tuples = wanted
         torch.testing.assert_close(layer.weight_tuples, wanted)
         wanted.zero_()
-        assert (layer.weight_tuples != 0).any()  # the layer holds numbers of its own
+        assert (layer.weight_tuples != 0).any()  # the layer has its own copy
 
 
 @pytest.mark.parametrize("algebra", ALGEBRAS, ids=str)
@@ -139,7 +139,7 @@ def test_tuples_assigned_under_a_mask_reach_the_parameter_and_the_mask_stays(alg
     assert gone.sum() == 8
     parameter, wanted = layer.parametrizations.weight.original, torch.randn(algebra.dim, 4, 4)
     layer.weight_tuples = wanted
-    assert layer.parametrizations.weight.original is parameter  # which an optimizer knows
+    assert layer.parametrizations.weight.original is parameter  # the parameter that an optimizer has
     torch.testing.assert_close(product.weight_tuples(parameter, algebra), wanted)
     torch.testing.assert_close(layer.weight_tuples, wanted * ~gone)
 
@@ -182,7 +182,7 @@ def test_assigning_where_it_cannot_be_done_is_explained_and_changes_nothing():
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
 @pytest.mark.parametrize("example", LAYERS, ids=lambda example: example.label)
 def test_parameters_are_reset_whatever_parametrizes_them(example, way):
-    """Each weight is drawn anew: none is left as it was, because what was written was a copy."""
+    """Each weight is drawn anew. A weight would stay the same if only a copy of it were written."""
     layer = example.make(H)
     for weight in weights(layer):
         if way is not parametrizations.orthogonal or weight.stored.dim() == 2:
@@ -192,12 +192,12 @@ def test_parameters_are_reset_whatever_parametrizes_them(example, way):
         weight.layer.reset_parameters()
     for weight, old in zip(weights(layer), before, strict=True):
         same = weight.stored == old
-        assert same.float().mean() < 0.6, weight.path  # under a mask half of them are zero, then and now
+        assert same.float().mean() < 0.6, weight.path  # under a mask, half of them are zero before and after
 
 
 @pytest.mark.parametrize("name", [*NAMES, "polar_"])
 def test_initializing_a_computed_weight_is_refused(name):
-    """It is computed anew whenever one asks for it: what is written into it is lost."""
+    """The weight is computed at each access, so numbers written to it would be lost."""
     layer = parametrizations.weight_norm(an.nn.Linear(8, 8, algebra=H))
     with pytest.raises(ValueError, match="weight must be a parameter or a plain tensor to be initialized"):
         getattr(init, name)(layer.weight, H)
@@ -205,6 +205,6 @@ def test_initializing_a_computed_weight_is_refused(name):
         getattr(init, name)(weight, H)
     torch.testing.assert_close(layer.weight, weight)
     part = nn.Parameter(torch.zeros(2, 8, 2))
-    getattr(init, name)(part[0], H)  # a part of a parameter is the parameter's own numbers
+    getattr(init, name)(part[0], H)  # a slice of a parameter shares its memory
     assert (part[0] != 0).all()
     assert (part[1] == 0).all()

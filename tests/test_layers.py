@@ -1,4 +1,4 @@
-"""What holds of every layer: over R it is torch's, and torch's own machinery works on it over any algebra."""
+"""Tests of every layer: over R it is torch's layer, and torch's tools work on it over any algebra."""
 
 import copy
 import inspect
@@ -25,14 +25,14 @@ over_layers = pytest.mark.parametrize("example", zoo.LAYERS, ids=lambda e: e.lab
 over_twins = pytest.mark.parametrize("example", zoo.TWINS, ids=lambda e: e.label)
 over_two = pytest.mark.parametrize("algebra", [M2R, H], ids=str)
 RECURRENT = ("RNN", "LSTM", "GRU")
-#: Layers that lower products of an algebra themselves or treat its components one by one; others are made of them.
+#: Layers that compute products of an algebra or treat components one by one. Other layers are built from these.
 OF_PRODUCTS = ("Linear", "Conv2d", "ConvTranspose2d", "GRU", "TupleNorm", "TupleGate")
-#: The same class with another number of axes.
+#: Layers whose class is tested with another number of axes.
 SAME_CLASS = ("Conv3d", "ConvTranspose1d", "ConvTranspose3d", "Lift1d", "Lift3d", "Whitening1d", "Whitening3d")
 
 
 def is_traced_often(example, algebra):
-    """One example of each class over a folded algebra, and of some classes over one that is laid out."""
+    """Select one example of each class over M2R, and of the classes in OF_PRODUCTS over other algebras."""
     names = OF_PRODUCTS if algebra != M2R else our_names
     is_chosen = example in zoo.ONE_EACH or example.name == "Linear"
     return is_chosen and example.name in names and example.name not in SAME_CLASS
@@ -70,7 +70,7 @@ def test_over_r_a_layer_does_with_an_empty_batch_what_torchs_does(example, lower
 
 
 def assert_torchs(example, inputs, **options):
-    """Outputs and all gradients."""
+    """Compare outputs and all gradients with those of torch's layer."""
     theirs = example.make_real(dtype=torch.float64)
     ours = example.make(R, dtype=torch.float64, **options)
     ours.load_state_dict(theirs.state_dict())
@@ -107,7 +107,7 @@ def test_an_empty_batch_goes_through_every_layer(example, algebra):
     assert [list(shape) for shape in shapes(lambda x, axis: x.narrow(axis, 0, 0))] == expected
 
 
-#: TupleDropout draws anew each time.
+#: Without TupleDropout, whose output is random.
 TRACED = [e for e in zoo.LAYERS if e.batch_axis is not None and e.name != "TupleDropout"]
 
 
@@ -116,7 +116,7 @@ TRACED = [e for e in zoo.LAYERS if e.batch_axis is not None and e.name != "Tuple
     thinned(((e, a) for e in TRACED for a in (M2R, H)), is_traced_often),
     ids=lambda v: getattr(v, "label", str(v)),
 )
-@pytest.mark.filterwarnings("ignore")  # torch's: jit is deprecated, sizes that are checked are constants of the trace
+@pytest.mark.filterwarnings("ignore")  # of torch: jit is deprecated, and checked sizes become constants
 def test_a_trace_serves_batches_of_other_sizes(example, algebra):
     layer, inputs = example.make(algebra), example.feed(algebra)
     traced = torch.jit.trace(copy.deepcopy(layer), tuple(inputs))
@@ -130,7 +130,7 @@ def test_a_trace_serves_batches_of_other_sizes(example, algebra):
 )
 @pytest.mark.parametrize("batched", [True, False])
 def test_an_output_size_of_a_transposed_convolution_means_what_it_does_to_torch(num_axes, options, batched):
-    """Sizes that fit and sizes that do not, of spatial axes and of more or fewer."""
+    """Try sizes that fit and sizes that do not, for the spatial axes, for more axes and for fewer."""
     name = f"ConvTranspose{num_axes}d"
     theirs = getattr(nn, name)(3, 2, 3, **options)
     ours = getattr(an.nn, name)(3, 2, 3, **options, algebra=R)
@@ -240,7 +240,7 @@ def test_autocast(example, algebra, dtype):
         if example in zoo.TWINS:
             theirs = example.make_real().eval()(*example.feed(R))
             assert [y.dtype for y in zoo.outputs(rough)] == [y.dtype for y in zoo.outputs(theirs)]
-    if example.name != "TupleGate":  # a step is nowhere near itself
+    if example.name != "TupleGate":  # a step is not continuous
         for a, b in zip(zoo.outputs(rough), zoo.outputs(exact), strict=True):
             torch.testing.assert_close(a.float(), b, atol=0.1, rtol=0.1)
     sum((y.float() ** 2).sum() for y in zoo.outputs(rough) if y.requires_grad).backward()
@@ -248,7 +248,7 @@ def test_autocast(example, algebra, dtype):
 
 
 def _autocast_recurrent(example, layer, inputs, dtype):
-    """As far as torch's own go: where they run under autocast, ours do."""
+    """Our recurrent layers must run under autocast if torch's do."""
     with torch.autocast("cpu", dtype=dtype):
         try:
             example.make_real()(*example.feed(R))
@@ -259,8 +259,8 @@ def _autocast_recurrent(example, layer, inputs, dtype):
         torch.testing.assert_close(a.float(), b, atol=0.1, rtol=0.1)
 
 
-#: Every example over a folded algebra, and one of each layer over one that is laid out. Recurrent layers have many
-#: weights, and tracing rho(w) takes long over H; C is stored and laid out the same way.
+#: Every example over M2R, and one of each layer over H. Recurrent layers have many weights, and tracing rho(w) over H
+#: takes long, so they use C, whose weights are stored and expanded in the same way.
 COMPILED = [(e, M2R) for e in zoo.LAYERS] + [(e, C if e.name in RECURRENT else H) for e in zoo.ONE_EACH]
 
 
@@ -273,7 +273,7 @@ def test_compile_takes_a_layer_whole(example, algebra):
     if example.name == "TupleDropout":
         layer.eval()
     inputs = example.feed(algebra)
-    if example.name.startswith("Whitening"):  # squares of what is white sum to a constant: gradients are rounding
+    if example.name.startswith("Whitening"):  # squares of white outputs sum to a constant, so gradients are rounding
         layer, inputs = layer.double(), [x.double() for x in inputs]
     twin = copy.deepcopy(layer)
     inputs = [x.requires_grad_() for x in inputs]
@@ -541,7 +541,7 @@ def test_no_layer_is_made_with_unsound_numbers(name):
 
 
 def numbers(*others, least=-1, most=4):
-    """A number, or one for each of two axes, or something else."""
+    """Draw a number, a number for each of two axes, or one of ``others``."""
     number = st.integers(least, most)
     return number | st.tuples(number, number) | st.sampled_from(others or (1,))
 
@@ -567,7 +567,7 @@ def test_over_r_convolutions_of_any_numbers_are_torchs_or_explained(transposed, 
     options = {k: v for k, v in options.items() if transposed or k != "output_padding"}
     x = torch.randn(1, 4, 5, 6)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of weights without numbers
+        warnings.simplefilter("ignore")  # about weights without elements
         try:
             theirs = getattr(nn, name)(4, 4, **options)
             expected = theirs(x)
@@ -576,11 +576,11 @@ def test_over_r_convolutions_of_any_numbers_are_torchs_or_explained(transposed, 
     try:
         ours = getattr(an.nn, name)(4, 4, **options, algebra=R)
     except ValueError:
-        # Of some unsound numbers torch makes something: of dilation 0, of negative padding that is no zeros.
+        # torch accepts some unsound numbers, such as dilation 0 or negative padding with a mode other than zeros.
         least = {"kernel_size": 1, "stride": 1, "dilation": 1, "padding": 0}
         assert expected is None or any(has_less(options.get(k, 1), n) for k, n in least.items())
         return
-    if expected is None:  # numbers that are sound, for an image of another size
+    if expected is None:  # sound numbers for an image of another size
         with pytest.raises(RuntimeError):
             ours(x)
     else:

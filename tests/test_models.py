@@ -1,4 +1,4 @@
-"""The image networks, and what holds of every model over every algebra."""
+"""The image networks, and tests of every model over every algebra."""
 
 import copy
 import math
@@ -22,7 +22,7 @@ from conftest import thinned
 
 over_catalogue = pytest.mark.parametrize("algebra", CATALOGUE.values(), ids=str)
 over_models = pytest.mark.parametrize("name", an.models.MODELS)
-#: One of each kind of block: the others are the same classes in other numbers.
+#: One model for each kind of block. The others have the same blocks in other numbers.
 over_kinds = pytest.mark.parametrize("name", [n for n in an.models.MODELS if n not in ("resnet34", "resnet101")])
 
 
@@ -56,7 +56,7 @@ LEARNING = [(name, algebra) for name in an.models.MODELS for algebra in CATALOGU
 
 
 def learns_often(name, algebra):
-    """Every model over the two ways in which weights are stored, and cheap ones over every algebra."""
+    """Select every model over M2R and H, which store weights differently, and cheap models over every algebra."""
     return algebra in (M2R, H) or name in ("resnet18", "mobilenet_v1", "gru_lm")
 
 
@@ -78,13 +78,13 @@ def test_every_model_over_every_algebra_runs_and_learns(name, algebra):
 def test_a_state_dict_carries_the_whole_model(name, algebra):
     model, x = small(name, algebra)
     twin, _ = small(name, algebra)
-    model(x)  # moves the statistics
+    model(x)  # updates the running statistics
     twin.load_state_dict(model.state_dict())
     model.eval(), twin.eval()
     torch.testing.assert_close(logits_of(twin(x)), logits_of(model(x)), rtol=0, atol=0)
 
 
-#: Every model, over one of each kind of algebra: real, folded, laid out, with zeros, of several blocks.
+#: Each model over one algebra. The algebras are of each kind: real, folded, not folded, with zeros, of several blocks.
 COMPILED_OFTEN = [
     ("resnet18", R), ("resnet50", M2R), ("mobilenet_v1", M2R), ("transformer_xl", H), ("gru_lm", CROSS),
     ("cifar_resnet", diagonal(4)),
@@ -122,14 +122,14 @@ def assert_compiles(model, x, backend):
 
 
 def test_a_model_over_a_new_algebra_compiles():
-    """What an algebra derives when it is first asked must not have to be derived while a graph is traced."""
+    """Properties that an algebra derives at first use must not be derived while a graph is traced."""
     model, x = small("cifar_resnet", Algebra.parse("New | a b\n----+----\na | a b\nb | b -a"), num_blocks=1)
     assert_compiles(model, x, backend="eager")
 
 
 @pytest.mark.slow
 def test_a_model_compiles_in_a_fresh_process():
-    """The same of an algebra of the catalogue, which other tests have asked."""
+    """In a fresh process, no other test has made an algebra of the catalogue derive its properties."""
     code = (
         "import torch, algebranets as an\n"
         "model = an.models.create('cifar_resnet', algebra='C', width=0.25, num_blocks=1)\n"
@@ -157,7 +157,7 @@ def test_a_model_can_be_built_and_run_without_memory(name):
     assert all(p.is_meta for p in model.parameters())
 
 
-# The real ones are the ordinary ones ----------------------------------------------------------------------------------
+# Real models are the ordinary networks --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -230,10 +230,10 @@ def test_widths_are_whole_tuples_by_the_stated_rule(algebra, width):
 
 
 def test_half_a_tuple_is_rounded_up_everywhere():
-    """Python's `round` would make 2 of 2.5 tuples."""
+    """Python's `round` would round 2.5 tuples to 2."""
     assert an.product.nearest_multiple(2.5 * 4, 4) == Kit(H).channels(10) == recipes.text.whole(10, "H") == 12
-    assert recipes.create("transformer_xl-small", algebra="H", width=0.625).model["num_heads"] == 3  # of 2.5
-    assert fit_width(20, H) == 24  # of 2.5 times 8 numbers
+    assert recipes.create("transformer_xl-small", algebra="H", width=0.625).model["num_heads"] == 3  # from 2.5
+    assert fit_width(20, H) == 24  # from 2.5 times 8 numbers
     with pytest.raises(ValueError, match="the nearest that works is 24"):
         an.nn.MultiheadAttention(20, 2, algebra=H)  # 2.5 tuples in each of two heads
 
@@ -254,7 +254,7 @@ def test_norms_and_activations_are_what_was_asked_for(name):
     kinds = {type(module) for module in small(name, M2R, norm="whitening", activation="swish")[0].modules()}
     assert an.nn.Whitening2d in kinds
     assert nn.SiLU in kinds
-    assert not {nn.BatchNorm2d, nn.ReLU} & kinds - ({nn.ReLU} if name == "cifar_resnet" else set())  # its Lift's MLP
+    assert not {nn.BatchNorm2d, nn.ReLU} & kinds - ({nn.ReLU} if name == "cifar_resnet" else set())  # in its Lift
     kinds = {type(module) for module in small(name, M2R)[0].modules()}
     assert nn.BatchNorm2d in kinds
     assert nn.ReLU in kinds
@@ -264,10 +264,16 @@ def test_norms_and_activations_are_what_was_asked_for(name):
 @pytest.mark.parametrize("name", ["resnet50", "mobilenet_v1", "cifar_resnet"])
 @pytest.mark.parametrize("algebra", [C, M2R, H, get("diagonal(4)")], ids=str)
 def test_whitened_networks_learn(name, algebra):
+    """A small step against the gradient lowers the loss by about as much as the gradient says."""
     model, x = small(name, algebra, norm="whitening")
-    logits = model(x)
-    logits.square().sum().backward()
-    assert all(torch.isfinite(g).all() for g in gradients(model))
+    model, x = model.double(), x.double()
+    loss = model(x).square().sum()
+    loss.backward()
+    step = 1e-6 * loss.item() / sum(g.square().sum().item() for g in gradients(model))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter -= step * parameter.grad
+        assert 1 - model(x).square().sum().item() / loss.item() == pytest.approx(1e-6, rel=0.1)
 
 
 @pytest.mark.parametrize("name", ["resnet18", "mobilenet_v1", "cifar_resnet"])
@@ -344,7 +350,7 @@ def test_mistakes_are_explained(name, options, message):
 @pytest.mark.parametrize("name", ["resnet18", "resnet50", "mobilenet_v1", "cifar_resnet"])
 @pytest.mark.parametrize("algebra", [R, H, M2R], ids=str)
 def test_widths_beyond_what_torch_can_address_are_explained(name, algebra):
-    """What torch can address runs on the meta device, which takes no memory."""
+    """Widths that torch can address run on the meta device, which needs no memory."""
     with torch.device("meta"):
         model = an.models.create(name, algebra=algebra, width=1e5)
         assert model(*model.example_inputs()).shape == (1, model.fc.out_features // algebra.dim)

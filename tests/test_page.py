@@ -1,4 +1,4 @@
-"""Figures, the page that holds them and the command that makes it; a browser shows it well."""
+"""The report's figures, its page, the command that writes it, and the page in a browser."""
 
 import json
 import math
@@ -85,7 +85,7 @@ def test_a_recipe_that_prunes_is_drawn_where_it_prunes_to():
 
 
 def test_what_is_left_is_drawn_where_it_was_counted():
-    """The dense network of before is known by its parameters, a pruned one is not."""
+    """Older results lack the counts. For a dense network they are its parameters; for a pruned one they are unknown."""
     dense, half, most = (pruned(94.0 - s, sparsity=s) for s in (0.0, 0.5, 0.9))
     old = {"nonzero": None, "multiplies_left": None}
     none = only([dense, replace(half, **old)])
@@ -135,7 +135,7 @@ def test_algebras_of_ones_own_look_like_no_other():
 
 
 def test_printed_figures_are_tied_to_ours():
-    """Two rows of C share the paper's hollow mark: a line leads from each to its own."""
+    """The paper's figures for two rows of C have the same hollow mark. A line connects each with our row."""
     with_paper, without = (figures.trade_off(only(runs), ("parameters",)) for runs in (
         [result(94.0, "C"), result(94.5, "C", changes={"model.norm": "whitening"})],
         [result(94.0, "C", recipe="digits"), result(94.5, "C", recipe="digits", changes={"model.norm": "whitening"})],
@@ -153,14 +153,14 @@ def test_learning_curves_of_an_ablation_stand_beside_the_network_it_is_compared_
 
 
 def texts(length=None, **fields):
-    """A run on text: a step every two seconds, of 16 x 512 characters."""
+    """Return a run on text, with a step of 16 x 512 characters every two seconds."""
     changes = {} if length is None else {"steps": length}
     run = result(1.2, recipe="transformer_xl-short", metric="bpc", changes=changes, **fields)
     return replace(run, experiment={**run.experiment, "data": {"batch_size": 16, "length": 512}})
 
 
 def test_texts_are_drawn_by_characters_and_by_time(tmp_path):
-    """In panels, and in one figure, with a run that was trained for longer and its usual length beside it."""
+    """Curves are in panels and in one figure, with a run of the usual length and one that was trained for longer."""
     page.write([texts(), texts(80), texts(algebra="M2R")], tmp_path)
     names = "R, M2R, R, steps 80"
     for file, clock in (
@@ -176,7 +176,7 @@ def test_texts_are_drawn_by_characters_and_by_time(tmp_path):
 
 
 def test_seeds_without_a_step_in_common_are_drawn_apart(tmp_path):
-    """As happens within a budget: the bold line is the first one's."""
+    """Runs with a time budget may have no step in common. The bold line is that of the first seed."""
     moved = [{**row, "step": row["step"] + 1} for row in texts(seed=1).curve]
     page.write([texts(), replace(texts(seed=1), curve=moved)], tmp_path)
     assert (tmp_path / "transformer_xl-short-learning.svg").exists()
@@ -200,7 +200,7 @@ def test_panels_are_counted_as_they_are_drawn(tmp_path):
 
 
 class Outline(HTMLParser):
-    """What a page refers to, its ids and its headings."""
+    """Collects the tags, ids, references and headings of a page."""
 
     def __init__(self, text):
         super().__init__()
@@ -382,7 +382,7 @@ def test_a_browser_shows_it_well_on_desk_and_phone_by_day_and_night(written, bro
             assert [url for url in requests if not url.startswith("data:")] == [address]
             root = "document.documentElement"
             assert opened.evaluate(f"{root}.scrollWidth <= {root}.clientWidth"), (width, scheme)
-            if width > 1000:  # where every table of the report fits, none need be scrolled
+            if width > 1000:  # every table of the report fits without scrolling
                 tables = opened.locator("section > .scroll")
                 assert tables.count() == 7
                 assert tables.evaluate_all("(found) => found.every((e) => e.scrollWidth <= e.clientWidth)")

@@ -1,4 +1,4 @@
-"""The paper's tables: what must come out, and what must be explained."""
+"""The paper's tables: rows that must agree with our counts, and rows that must have a note."""
 
 import json
 import re
@@ -19,7 +19,7 @@ from algebranets.lab.report.paper import printed
 
 @cache
 def tables():
-    """By name. Counting takes long, so not while tests are collected."""
+    """Return the tables by name. Counting takes long, so it is not done while tests are collected."""
     return {table.title.partition(":")[0]: table for table in paper.tables()}
 
 
@@ -105,7 +105,7 @@ def test_agreement_is_to_the_printed_digits():
 
 
 def test_counts_are_written_by_hand_nowhere_else():
-    """No file of the package but the published rows holds a parameter or FLOP count of the paper's models."""
+    """Only the file of published rows has parameter or FLOP counts of the paper's models."""
     figures = {e.printed for t in tables().values() for e in t.entries if e.quantity.startswith("M")}
     pattern = re.compile(r"(?<![\w.])(" + "|".join(re.escape(p) for p in figures if len(p) > 3) + r")(?![\w.])")
     root = Path(algebranets.__file__).parent

@@ -1,9 +1,9 @@
 """Other libraries as oracles: the same multiplication tables, outputs and gradients.
 
-The tests of a library run where it is installed (``pip install -e '.[dev,peers]'``) and are skipped elsewhere.
+The tests of a library run if it is installed (``pip install -e '.[dev,peers]'``) and are skipped otherwise.
 ``pytest tests/test_peers.py -s`` prints how much was compared.
 
-Not compared are layers that compute something else, by design or by mistake (complextorch 2.1.1, cliffordlayers 0.1.1,
+Layers that compute something else, by design or by mistake, are not compared (complextorch 2.1.1, cliffordlayers 0.1.1,
 SpeechBrain 1.1.2):
 
 - complextorch's GRU and LSTM multiply by gates with the complex product. torch and this library do so number by number.
@@ -42,7 +42,7 @@ def installed(package):
 
 @pytest.fixture(scope="module")
 def compared():
-    """How many table entries and parameters were compared."""
+    """Counts the table entries and parameters that were compared."""
     counts = Counter()
     yield counts
     print("\ncompared", " and ".join(f"{count} {what}" for what, count in counts.items()) or "nothing")
@@ -52,15 +52,15 @@ def compared():
 
 
 def signatures(num_generators):
-    """Every (p, q, r) of that many generators."""
+    """Return every (p, q, r) with this many generators."""
     return [(p, q, num_generators - p - q) for p in range(num_generators + 1) for q in range(num_generators - p + 1)]
 
 
 @pytest.mark.parametrize("signature", [s for n in range(5) for s in signatures(n)], ids=str)
 def test_a_clifford_algebra_has_the_table_of_the_clifford_package(signature, compared):
     p, q, r = signature
-    layout, _ = installed("clifford").Cl(sig=[1] * p + [-1] * q + [0] * r)  # Cl(p, q, r) puts the null ones first
-    # Their blades lie by grade, ours in binary order: generator g, counted from 1, is bit g - 1.
+    layout, _ = installed("clifford").Cl(sig=[1] * p + [-1] * q + [0] * r)  # Cl(p, q, r) puts null generators first
+    # Their blades are ordered by grade, ours in binary: generator g, counted from 1, is bit g - 1.
     bits = [sum(1 << (g - 1) for g in blade) for blade in layout.bladeTupList]
     table = layout.gmt  # its axes are left factor, product, right factor
     theirs = {(bits[i], bits[j], bits[k]): int(c) for i, k, j, c in zip(*table.coords, table.data, strict=True) if c}
@@ -85,7 +85,7 @@ def test_a_cayley_dickson_algebra_has_the_table_of_the_hypercomplex_package(leve
 
 # Layers ---------------------------------------------------------------------------------------------------------------
 
-#: Reads a parameter of theirs: its value, or its gradient.
+#: Reads one of their parameters: its value or its gradient.
 Read = Callable[[nn.Parameter], Tensor]
 
 
@@ -103,7 +103,7 @@ class Twins:
 
 
 def assert_same(twins, x, compared):
-    """With the same parameters: the same output, and the same gradient of the input and of each parameter."""
+    """Check that both have the same output and the same gradients if they have the same parameters."""
     for parameter in twins.theirs.parameters():
         nn.init.normal_(parameter)
     values = twins.parameters(lambda parameter: parameter.detach())
@@ -147,7 +147,7 @@ def read_gradient(layer, name):
 # complextorch: complex tensors ----------------------------------------------------------------------------------------
 
 EXAMPLES = [example for example in TWINS if example.name.startswith(("Linear", "Conv"))]
-#: Those that `complextorch.nn.gauss` computes rightly.
+#: Examples that `complextorch.nn.gauss` computes correctly.
 GAUSS_EXAMPLES = [
     example
     for example in EXAMPLES
@@ -197,7 +197,7 @@ def test_complextorch_computes_our_layers_over_c_with_three_products(example, co
 
 # cliffordlayers: components last, by grade, and the weight on the right -----------------------------------------------
 
-LAYER_SIGNATURES = [(p, q, r) for n in (1, 2, 3) for p, q, r in signatures(n) if p + q]  # it takes no others
+LAYER_SIGNATURES = [(p, q, r) for n in (1, 2, 3) for p, q, r in signatures(n) if p + q]  # theirs takes no others
 over_signatures = pytest.mark.parametrize("signature", LAYER_SIGNATURES, ids=str)
 both_ways = pytest.mark.parametrize("exchange", ["opposite", "reversion"])
 
@@ -264,7 +264,7 @@ over_families = pytest.mark.parametrize("over", FAMILIES, ids=str)
 
 @pytest.fixture(scope="module")
 def speechbrain():
-    """Its layer types by their names."""
+    """Return a function that finds SpeechBrain's layer types by algebra and name."""
     with pytest.MonkeyPatch.context() as patch:
         # It imports torchaudio, which refuses a torch of another CUDA version. The layers do not need torchaudio.
         patch.setattr(torch.version, "cuda", None)
@@ -340,7 +340,7 @@ def test_speechbrain_computes_our_convolutions(over, kernel, options, speechbrai
 @pytest.mark.parametrize("options", [{"num_layers": 2}, {"bidirectional": True}], ids=str)
 def test_speechbrain_computes_our_recurrent_layer(over, nonlinearity, options, speechbrain, compared):
     options = {"nonlinearity": nonlinearity, **options}
-    bias = over is H  # the complex one has none, whatever it is told
+    bias = over is H  # the complex layer never has one
     x = torch.randn(2, 5, 3 * over.dim, dtype=F64)
     theirs = speechbrain(over, "RNN")(4, x.shape, **options).double()
     options |= {"bias": bias, "batch_first": True, "dtype": F64, "algebra": over}
@@ -359,7 +359,7 @@ def test_speechbrain_computes_our_recurrent_layer(over, nonlinearity, options, s
         }
 
     def back(y):
-        """Their output joins the directions, each component by component; ours is one set of tuples."""
+        """Convert their output, where each direction has its components, to ours, where each component has both."""
         return from_tuples(y.unflatten(-1, (ours.num_directions, over.dim, -1)).transpose(-3, -2).flatten(-2), over)
 
     assert_same(Twins(ours, theirs, parameters, into=lambda x: x, back=back), x, compared)
@@ -369,7 +369,7 @@ def test_speechbrain_computes_our_recurrent_layer(over, nonlinearity, options, s
 
 
 def test_a_peer_that_fails_while_it_is_imported_is_missing_from_benchmarks(tmp_path, monkeypatch):
-    """As SpeechBrain does beside a torch of another CUDA version than torchaudio's."""
+    """SpeechBrain fails like this if torch and torchaudio have different CUDA versions."""
     (tmp_path / "broken_peer.py").write_text("raise RuntimeError('compiled with different CUDA versions')")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(peers, "PACKAGES", ("broken_peer",))

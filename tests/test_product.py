@@ -19,13 +19,13 @@ from algebranets.product import Geometry, auto
 from algebranets.product.cells import MODES
 from conftest import ALGEBRAS, KINDS, thinned
 
-conv_module = importlib.import_module("algebranets.product.blocks.conv")  # `blocks.conv` is its function
+conv_module = importlib.import_module("algebranets.product.blocks.conv")  # because `blocks.conv` is the function
 
 F64 = torch.float64
 LOWERINGS = ["blocks", "bilinear"]
 over_all = pytest.mark.parametrize("algebra", ALGEBRAS, ids=str)
 over_lowerings = pytest.mark.parametrize("lowering", LOWERINGS)
-of_sequences = pytest.mark.parametrize("lowering", ["blocks"])  # bilinear's is the same function
+of_sequences = pytest.mark.parametrize("lowering", ["blocks"])  # bilinear uses the same function
 
 
 def randn(*shape):
@@ -37,7 +37,7 @@ def weight(algebra, first, second, kernel=(), stacks=1):
 
 
 def assert_same(run, inputs, lowering):
-    """``run(lowering)`` and ``run("reference")``: the same outputs, and the same gradient of each input."""
+    """Check that ``run(lowering)`` and ``run("reference")`` give the same outputs and gradients of all inputs."""
     results = []
     for which in (lowering, "reference"):
         outputs = run(which)
@@ -82,7 +82,7 @@ GEOMETRIES = {
 
 
 def is_convolved_often(algebra, geometry):
-    """Every geometry over a folded weight, a laid out one and several blocks; the two that have most over others."""
+    """Select every geometry over M2R, H and C + M2R, and two geometries over other kinds of algebras."""
     of_all = algebra in (M2R, H, direct_sum(C, M2R))
     return of_all or (algebra in KINDS and geometry in ("all", "transposed groups"))
 
@@ -111,7 +111,7 @@ def test_conv2d(algebra, lowering, geometry):
 @pytest.mark.parametrize("kernel", [(3, 2), (1, 1)])
 @pytest.mark.parametrize("geometry", [g for g in GEOMETRIES.values() if g.groups == 1], ids=str)
 def test_copies_may_be_convolved_side_by_side(algebra, geometry, kernel, monkeypatch):
-    """As a GPU does it where channels are few: one weight for all copies, zeros between them."""
+    """With few channels, a GPU convolves all copies at once, by a weight that has zeros between the copies."""
     folds = []
     monkeypatch.setattr(auto, "convolves_copies_at_once", lambda *_: True)
     monkeypatch.setattr(conv_module, "_fold", lambda x, num_copies: folds.append(num_copies) or x)
@@ -175,7 +175,7 @@ SEQUENCES = [(a, mode, packed, *b) for a in ALGEBRAS for mode in MODES for packe
 
 
 def is_computed_often(algebra, mode, packed, num, given):
-    """Every kind of sequence over a folded weight, a laid out one and several blocks; two kinds over all others."""
+    """Select every kind of sequence over M2R, H and C + M2R, and two kinds over other kinds of algebras."""
     of_all = algebra in (M2R, H, direct_sum(C, M2R))
     return of_all or (algebra in KINDS and (mode, packed, num, given) in SEQUENCE_KINDS)
 
@@ -305,7 +305,7 @@ def test_the_product_is_bilinear_and_distributes_over_sums(algebra, lowering, sc
     torch.testing.assert_close(times(scale * v + other * w, x), scale * times(v, x) + other * times(w, x))
 
 
-# What the product is, said without us --------------------------------------------------------------------------------
+# The product by other definitions ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("lowering", ["reference", *LOWERINGS])
@@ -374,7 +374,7 @@ def test_an_output_tuple_depends_on_exactly_the_inputs_of_its_group(algebra, gro
 
 
 class Copies(TorchDispatchMode):
-    """Notes the operations that make a tensor of ``numel`` numbers or more in memory of its own."""
+    """Records the operations that allocate a tensor of at least ``numel`` numbers."""
 
     def __init__(self, numel):
         super().__init__()

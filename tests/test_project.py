@@ -20,7 +20,7 @@ from algebranets.lab.cli import app
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
-CURRENT_PAGES = [page for page in PAGES if page.name != "CHANGELOG.md"]  # which names what there was
+CURRENT_PAGES = [page for page in PAGES if page.name != "CHANGELOG.md"]  # which names old files
 
 
 def test_the_tree_lists_every_file_and_is_what_the_generator_writes():
@@ -97,12 +97,12 @@ def test_ci_runs_the_readmes_commands():
     command = "python3 -m venv .venv && .venv/bin/pip install -e '.[dev]' && .venv/bin/pytest -n 2"
     assert command in README
     assert command in script
-    assert ".venv/bin/pytest -n 2 -m 'slow and not gpu'\n" in script  # what the command leaves out
+    assert ".venv/bin/pytest -n 2 -m 'slow and not gpu'\n" in script  # the slow tests, which the command leaves out
     assert "python3 -m venv .venv && .venv/bin/pip install -e '.[lab]' && .venv/bin/algebranets demo" in README
 
 
 def test_importing_the_package_stays_light():
-    """What torch itself brings is torch's, and so is what its FLOP counter brings; we add none of these."""
+    """The package must not import these modules. Those that torch and its FLOP counter import do not count."""
     code = (
         "import sys, torch, torch.utils.flop_counter; before = set(sys.modules)\n"
         "import algebranets\n"
@@ -151,7 +151,7 @@ def test_the_example_runs():
 
 
 def test_every_annotation_means_something():
-    """A shape that lost its quotes is a name nobody defined, and no checker says so."""
+    """A shape without its quotes is an undefined name, which no checker reports."""
     resolved = 0
     for info in pkgutil.walk_packages(an.__path__, "algebranets."):
         module = importlib.import_module(info.name)

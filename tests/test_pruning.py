@@ -1,4 +1,4 @@
-"""Pruning: schedules, criteria and masks computed by hand, what is spared, and runs that end sparse."""
+"""Pruning: schedules, criteria, masks, spared weights, and runs that end sparse."""
 
 import copy
 import warnings
@@ -21,7 +21,7 @@ from zoo import LAYERS, outputs
 
 
 def linear(algebra, *weights):
-    """One layer between two that are spared, its tuples given in table order: (component, out, in)."""
+    """Return a layer of one tuple, given in table order, and a last layer, which is spared."""
     layers = [an.nn.Linear(algebra.dim, algebra.dim, algebra=algebra, bias=False) for _ in range(2)]
     layers[0].weight_tuples = torch.tensor(weights).reshape(algebra.dim, 1, 1)
     return an.nn.Sequential(*layers)
@@ -31,7 +31,7 @@ def linear(algebra, *weights):
 
 
 def test_sparsity_follows_the_cubic_of_zhu_and_gupta():
-    """At half way between begin and end it is 1 - (1/2)^3 of the target."""
+    """Halfway between begin and end, it is 1 - (1/2)^3 of the target."""
     schedule = Schedule(target=0.8, steps=1000)
     values = {0: 0, 200: 0, 350: 0.8 * (1 - 0.75**3), 500: 0.7, 650: 0.8 * (1 - 0.25**3), 800: 0.8, 1000: 0.8}
     assert [schedule.share(step) for step in values] == pytest.approx(list(values.values()))
@@ -41,8 +41,8 @@ def test_sparsity_follows_the_cubic_of_zhu_and_gupta():
     ("options", "due"),
     [
         ({"steps": 100, "every": 10}, [30, 40, 50, 60, 70, 80]),
-        ({"steps": 100, "every": 25}, [25, 50, 75, 100]),  # 75 is not the end: 100 has the target
-        ({"steps": 50, "every": 20, "name": "one-shot"}, [10, 20, 40]),  # later ones change nothing but regrow
+        ({"steps": 100, "every": 25}, [25, 50, 75, 100]),  # 75 is before the end, so the target is reached at 100
+        ({"steps": 50, "every": 20, "name": "one-shot"}, [10, 20, 40]),  # later ones only regrow
         ({"steps": 50, "every": 20, "name": "constant"}, [0, 20, 40]),
         ({"every": 40}, [0, 40, 80]),
     ],
@@ -85,7 +85,7 @@ def test_a_pruner_without_steps_prunes_when_it_is_made():
     ids=str,
 )
 def test_criteria_of_two_by_two_matrices_by_hand(matrix, sizes):
-    """A diagonal one, a rotation (whose eigenvalues are 2i and -2i), a shear, and one that divides zero."""
+    """A diagonal matrix, twice a rotation (its eigenvalues are 2i and -2i), a shear, and a zero divisor."""
     t = torch.tensor(matrix, dtype=torch.float64).flatten()
     assert {name: float(size(t, an.M2R)) for name, size in CRITERIA.items()} == pytest.approx(sizes, abs=1e-7)
 
@@ -102,7 +102,7 @@ def test_criteria_are_those_of_the_matrix_of_left_multiplication(name):
     eigenvalues = torch.linalg.eigvals(left).abs()
     torch.testing.assert_close(CRITERIA["smallest-eigenvalue"](t, algebra), eigenvalues.amin(1), rtol=1e-6, atol=1e-7)
     torch.testing.assert_close(CRITERIA["largest-eigenvalue"](t, algebra), eigenvalues.amax(1), rtol=1e-6, atol=1e-7)
-    order = torch.linalg.det(left).abs().argsort()  # which counts a block as often as there are copies of it
+    order = torch.linalg.det(left).abs().argsort()  # counts a block once for each of its copies
     assert torch.equal(CRITERIA["determinant"](t, algebra).argsort(), order)
 
 
@@ -126,7 +126,7 @@ def test_the_smallest_by_the_criterion_go(criterion):
 
 
 def test_what_is_pruned_does_not_come_back_before_a_tuple_that_is_just_as_small():
-    """Both have determinant 0, but the one is zero already."""
+    """Both tuples have determinant 0, but one is already zero."""
     layer = an.nn.Linear(4, 8, algebra=an.M2R, bias=False)
     layer.weight_tuples = torch.tensor([[1, 1, 1, 1], [1, 0, 0, 0.1]]).T.reshape(4, 2, 1)
     pruner = Pruner(layer, 0.5, criterion="norm", layers="weight")
@@ -219,7 +219,7 @@ def test_with_regrow_a_tuple_comes_back_when_it_has_grown():
 
 
 def test_a_pruner_of_a_saved_model_goes_on_where_it_was():
-    """A loop of one's own, stopped at every step in turn: model, optimiser and pruner are saved and loaded."""
+    """A plain training loop is stopped at each step in turn. Model, optimizer and pruner are saved and loaded."""
 
     def start():
         torch.manual_seed(0)
@@ -248,7 +248,7 @@ def test_a_pruner_of_a_saved_model_goes_on_where_it_was():
         assert all(torch.equal(resumed[name], value) for name, value in whole.items())
 
 
-# Copies, and weights that something else computes ---------------------------------------------------------------------
+# Copies, and weights that are computed --------------------------------------------------------------------------------
 
 
 def three_layers():
@@ -257,7 +257,7 @@ def three_layers():
 
 
 def test_copies_outlive_the_end_of_pruning():
-    """torch lets deep copies share the class that computes a masked weight: what ends one must not end the others."""
+    """In torch, deep copies share the class that computes a masked weight. Finishing one must not affect the others."""
     model, x = three_layers(), torch.randn(4, 16)
     pruner = Pruner(model, 0.75)
     averaged, copies = AveragedModel(model), [copy.deepcopy(model), copy.deepcopy(copy.deepcopy(model))]
@@ -293,7 +293,7 @@ def test_an_average_of_weights_follows_the_masks_and_ends_as_plain_weights():
 
 
 def test_a_copy_may_be_pruned_further_than_its_original():
-    """A mask for another weight of the same layer changes the layer's class, and no copy's."""
+    """A mask for another weight changes the class of the copy, and not that of the original."""
     gru = an.nn.GRU(8, 8, algebra=an.H)
     Pruner(gru, 0.5, layers="weight_ih_l0")
     other = copy.deepcopy(gru)
@@ -329,7 +329,7 @@ def test_what_a_parametrization_computes_is_pruned_by_its_size(norm, regrow):
 
 @pytest.mark.parametrize("norm", NORMS, ids=lambda norm: norm.__name__)
 def test_to_ask_for_the_sparsity_changes_nothing(norm):
-    """A spectral norm in training mode estimates anew whenever its weight is computed."""
+    """In training mode, a spectral norm updates its estimate whenever its weight is computed."""
     layer = norm(an.nn.Linear(32, 32, algebra=an.H))
     pruner = Pruner(layer, 0.75, layers="*")
     before = {name: value.clone() for name, value in layer.state_dict().items()}
@@ -411,7 +411,7 @@ def test_masked_models_compile_whole():
 @pytest.mark.parametrize("algebra", ["M2R", "M3R", "H"])
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_weights_that_are_not_finite_are_named_and_not_pruned(criterion, algebra, value):
-    """Eigenvalues of such weights ended the process."""
+    """Computing the eigenvalues of such weights used to end the process."""
     dim = an.algebra.get(algebra).dim
     model = an.nn.Sequential(*(an.nn.Linear(2 * dim, 2 * dim, algebra=algebra) for _ in range(2)))
     pruner = Pruner(model, 0.5, steps=10, every=1, criterion=criterion, layers="*")
@@ -450,7 +450,7 @@ def test_the_first_convolution_the_lift_and_the_last_layer_are_spared(name):
 
 @pytest.mark.parametrize("example", LAYERS, ids=lambda example: example.label)
 def test_every_weight_over_an_algebra_can_be_pruned_and_no_other(example):
-    """Stacked gates and projections too; the layer computes with what is left."""
+    """This includes stacked gates and projections. The layer computes with the remaining weights."""
     layer = example.make(an.H).eval()
     found = weights(layer)
     real = example.name.startswith(("Lift", "Whitening"))

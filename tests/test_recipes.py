@@ -17,7 +17,7 @@ from test_data_files import cifar_files, idx_files
 from test_training import SMALL, SMALL_TEXT, WIDTHS
 
 TEXT = {name: value for name, value in SMALL_TEXT.items() if name != "data.name"}
-#: The recipes whose data sets are written as small files for these tests, and their sizes.
+#: Small settings of the recipes whose data sets are written as small files for these tests.
 ON_FILES = {
     "cifar100": {"steps": 2, "data.batch_size": 3, "model.num_blocks": 1},
     "mnist": {"steps": 2, "data.batch_size": 3, "model.num_blocks": 1},
@@ -33,7 +33,7 @@ ON_FILES = {
 
 @pytest.fixture(scope="module")
 def data_root(tmp_path_factory):
-    """Small data sets as they were published; nothing is known of their sizes and sums."""
+    """Write small data sets in their published formats, and forget the sizes and checksums of the real ones."""
     root = tmp_path_factory.mktemp("data")
     torch.manual_seed(0)
     cifar_files(root / "100", num_classes=100)
@@ -63,13 +63,13 @@ def test_every_data_set_is_used_by_a_recipe():
 
 @pytest.mark.parametrize("recipe", recipes.RECIPES)
 def test_every_recipe_trains_two_steps_at_a_shrunken_size(recipe, tmp_path, data_root):
-    """On data that is always there, or on files as they were published."""
+    """Recipes train on built-in data, or on small files in the published formats."""
     settings = {**(SMALL.get(recipe) or ON_FILES[recipe]), "steps": 2, "evaluations": 1}
     width = WIDTHS.get(recipe, 0.125 if isinstance(recipes.create(recipe).data, train.Images) else 1.0)
     hardware = Hardware(accelerator="cpu", log_steps=1, data=str(data_root))
     result = train.run(recipes.create(recipe, "M2R", width, settings=settings), tmp_path / "run", hardware)
     assert (result.recipe, result.algebra, result.steps) == (recipe, "M2R", 2)
-    assert result.value == result.curve[-1][result.metric]  # all that is judged, of so few steps
+    assert result.value == result.curve[-1][result.metric]  # after so few steps, the result is the last value
     assert [row["step"] for row in result.curve][-1] == 2
     assert result.parameters > 0
     assert result.multiplies > 0
@@ -90,7 +90,7 @@ def test_every_recipe_is_complete_over_any_algebra(recipe, tmp_path):
 
 @pytest.mark.parametrize("name", ["cifar10", "cifar100", "mnist", "fashion-mnist", "tiny-imagenet", "digits"])
 def test_images_have_the_shape_that_is_known_of_their_data_set(name, data_root):
-    """The number of classes too, where the files do not decide it."""
+    """The number of classes is checked too, unless the files determine it."""
     dataset, shape = data.load(name, data_root), data.DATASETS[name].images
     assert (dataset.channels, dataset.image_size) == (shape.channels, shape.side)
     assert name == "tiny-imagenet" or dataset.num_classes == shape.num_classes

@@ -1,4 +1,4 @@
-"""Sequences in every form torch takes, against torch over R and against the cells over any algebra."""
+"""Recurrent layers give what torch's give over R, and what their cells give over any algebra."""
 
 import pytest
 import torch
@@ -112,7 +112,7 @@ def test_a_sequence_without_steps_is_explained(name, lowering):
 
 
 class Padded(nn.Module):
-    """Packs, runs and unpacks."""
+    """Packs the input, runs a layer and unpacks its output."""
 
     def __init__(self, layer):
         super().__init__()
@@ -124,7 +124,7 @@ class Padded(nn.Module):
 
 
 def is_traced_often(name, algebra, recorded):
-    """One layer over every algebra, every layer over one, and one without gradients."""
+    """Select one layer over every algebra, every layer over one algebra, and one case without gradients."""
     return (recorded and (name == "GRU" or algebra == M2R)) or (name, algebra) == ("LSTM", M2R)
 
 
@@ -133,7 +133,7 @@ def is_traced_often(name, algebra, recorded):
     thinned(((n, a, r) for n in NAMES for a in SOME for r in (True, False)), is_traced_often),
     ids=str,
 )
-@pytest.mark.filterwarnings("ignore")  # torch's: jit is deprecated, sizes that are checked are constants of the trace
+@pytest.mark.filterwarnings("ignore")  # of torch: jit is deprecated, and checked sizes become constants
 def test_a_trace_serves_sequences_of_other_lengths(name, algebra, recorded):
     layer = getattr(an.nn, name)(2 * algebra.dim, 3 * algebra.dim, 2, bidirectional=True, algebra=algebra, dtype=F64)
     with torch.set_grad_enabled(recorded):
@@ -202,7 +202,7 @@ def test_without_a_recurrent_bias_a_layer_is_one_whose_recurrent_bias_is_zero(na
     one, two = (getattr(an.nn, name)(*sizes, **options, recurrent_bias=wanted) for wanted in (False, True))
     for parameter in one.parameters():
         nn.init.normal_(parameter, std=0.5)
-    missing = two.load_state_dict(one.state_dict(), strict=False)  # its own biases start as zeros
+    missing = two.load_state_dict(one.state_dict(), strict=False)  # its recurrent biases start as zeros
     assert not missing.unexpected_keys
     assert missing.missing_keys == [key for key in two.state_dict() if key.startswith("bias_hh")]
     packed = pack_sequence([torch.randn(n, 2 * algebra.dim, dtype=F64) for n in (4, 2, 2)])
@@ -228,7 +228,7 @@ def test_biases_are_there_as_asked_for(name):
             layer = made(8, 8, **options, algebra=M2R)
             assert [key for key in layer.state_dict() if key.startswith("bias")] == [key + suffix for key in biases]
             assert ("recurrent_bias=False" in repr(layer)) == ("recurrent_bias" in options)
-            assert layer(torch.randn(3, 8))[0] is not None
+            assert layer(torch.randn(3, 8))[0].shape[-1] == 8
 
 
 @over_some
@@ -284,7 +284,7 @@ def test_the_units_that_hold_biases_stay_out_of_outputs_and_states():
 
 
 def assert_compiled_is_eager(compiled, layer, x):
-    """Outputs and gradients."""
+    """Compare the outputs and gradients of a compiled layer with those of the eager one."""
     results = []
     for run in (compiled, layer):
         outputs = [y for y in flat(run(x)) if y.is_floating_point()]
@@ -301,7 +301,7 @@ def test_a_graph_holds_one_operator_a_layer_and_serves_every_length(name):
     compiled = torch.compile(layer, fullgraph=True, backend=backend)
     for steps in (3, 7, 40, 12):
         assert_compiled_is_eager(compiled, layer, torch.randn(steps, 2, 8))
-    assert backend.frame_count == 2  # for the first length, and for any
+    assert backend.frame_count == 2  # one for the first length, and one for any length
     for graph in backend.graphs:
         assert sum("algebranets.torch_rnn" in str(node.target) for node in graph.graph.nodes) == 1
     with torch.no_grad():
@@ -345,7 +345,7 @@ def test_compiled_under_autocast_a_layer_runs_in_autocasts_precision(name):
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("steps", [1, 3])
 def test_the_operator_keeps_what_torch_asks_of_operators(mode, packed, steps):
-    """Outputs alias nothing; shapes and strides are those foretold; autograd goes through it, shapes open or not."""
+    """Outputs alias nothing, fake tensors have the right shapes and strides, and autograd works with dynamic shapes."""
     gates, states = MODES[mode].num_gates, MODES[mode].num_states
     x = torch.randn(*([steps] if packed else [steps, 1]), 3, requires_grad=True)
     state = [torch.randn(2, 1, 4, requires_grad=True) for _ in range(states)]

@@ -1,4 +1,4 @@
-"""The kernels of window_attention compute what torch's masked attention does; without a GPU they are interpreted."""
+"""The kernels of window_attention compute torch's masked attention, interpreted if there is no GPU."""
 
 import pytest
 import torch
@@ -18,7 +18,7 @@ HEADS = 2
 
 @pytest.fixture
 def small_tiles(monkeypatch):
-    """Tiles of sixteens, so that short texts have whole ones and borders."""
+    """Use tiles of 16 and 32, so that short texts have both whole and partial tiles."""
     from algebranets.ops.window_attention import launch
 
     for name, queries, keys in (("FWD_TILES", 32, 16), ("BWD_KEYS_TILES", 16, 32), ("BWD_QUERIES_TILES", 16, 16)):
@@ -26,7 +26,7 @@ def small_tiles(monkeypatch):
 
 
 def tensors(time, past, window, size, batch=1, dtype=torch.float32):
-    """Queries for content and for position, keys, values, and vectors of as many distances as there can be."""
+    """Return queries for content and for position, keys, values, and the vectors of all possible distances."""
     shapes = [(batch, n, HEADS * size) for n in (time, time, past + time, past + time)]
     shapes.append((min(window + 1, past + time), HEADS * size))
     return [torch.randn(shape, device=DEVICE, dtype=dtype).requires_grad_() for shape in shapes]
@@ -41,7 +41,7 @@ def attend(algebra):
 
 
 def masked(*given, algebra):
-    """The same by torch's attention, in float64."""
+    """Compute window attention by torch's masked attention, in float64."""
     content, position, k, v, r = (split_heads(x.double(), HEADS, algebra) for x in given)
     return join_heads(_attend_by_sdpa(torch.zeros_like(content), k, v, r, content, position), algebra)
 
@@ -51,7 +51,7 @@ def masked(*given, algebra):
     ("time", "past", "window", "algebra", "size", "batch"),
     [
         (50, 0, 200, R, 16, 1),  # no memory: the window is the text
-        (33, 19, 19, M2R, 16, 2),  # a window shorter than the text, full
+        (33, 19, 19, M2R, 16, 2),  # a window shorter than the text, with a full memory
         (33, 13, 60, H, 48, 1),  # a memory shorter than the window; 12 tuples a head
         (48, 64, 64, C, 16, 1),
         (9, 13, 17, R, 48, 1),
@@ -74,7 +74,7 @@ def test_outputs_and_gradients_are_the_masked_attentions(time, past, window, alg
 
 @needs_triton
 def test_features_may_lie_in_any_order(small_tiles):  # noqa: ARG001
-    """Rows that are apart are read where they are; numbers that are not side by side are copied."""
+    """Rows with gaps between them are read in place. Numbers that are not adjacent are copied."""
     given = [t.detach() for t in tensors(9, 6, 12, 16, batch=2)]
     expected = attend(M2R)(*given)
     wider = [torch.stack([t, t], dim=-2).flatten(-2)[..., : t.shape[-1]] for t in given]
@@ -101,7 +101,7 @@ def test_a_layer_gives_the_same_by_either_kernel(algebra, size, small_tiles, mon
 
 
 class Operators(TorchDispatchMode):
-    """What goes into our operators, and what comes out, by their names."""
+    """Records the arguments and results of our operators by name."""
 
     def __init__(self):
         super().__init__()
@@ -117,7 +117,7 @@ class Operators(TorchDispatchMode):
 @needs_triton
 @pytest.mark.parametrize("algebra", [R, M2R], ids=str)
 def test_the_kernels_take_what_projections_give_and_give_what_they_take(algebra, small_tiles, monkeypatch):  # noqa: ARG001
-    """No features are copied on the way, neither forward nor backward."""
+    """No features are copied, neither in the forward nor in the backward."""
     monkeypatch.setattr(auto, "takes_window_attention", lambda *_: True)
     layer, x = RelativeAttention(32, 2, algebra=algebra, kernel="triton").to(DEVICE), torch.randn(2, 9, 32)
     places = {}

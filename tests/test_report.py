@@ -1,4 +1,4 @@
-"""Results taken together, and beside the paper's figures: tables and sentences."""
+"""The report's tables and sentences: groups of runs, significance, the paper's figures, pruning."""
 
 import math
 import re
@@ -23,7 +23,7 @@ def one(results):
 
 
 def cells(sheet):
-    """The sheet as {row: {heading: text}}; of two columns of one name the last."""
+    """Return the sheet as {row: {heading: text}}. Of two columns with the same heading, it has the last."""
     return {row[0].text: dict(zip(sheet.headings, (c.text for c in row), strict=True)) for row in sheet.rows}
 
 
@@ -201,13 +201,13 @@ def test_without_printed_rows_the_real_network_is_the_measure():
 
 
 def test_a_real_network_as_good_lies_between_two_that_were_trained():
-    """By logarithms of their costs: halfway from 2 M to 8 M parameters is 4 M. A larger one that is worse is passed."""
+    """Costs are interpolated by logarithms: halfway from 2 M to 8 M is 4 M. A larger but worse one is left out."""
     reals = [result(value, width=width) for value, width in ((90.0, 0.5), (89.0, 1.0), (94.0, 2.0))]
     runs = [result(92.0, "M2R", width=2.0), result(89.5, "C"), result(95.0, "H"), result(94.0, "C", width=2.0)]
     study = one([*reals, *runs])
     assert [group.first.width for group in equal_quality.real_sizes(study)] == [0.5, 2.0]
     sheet = cells(next(sheet for sheet in tables.sheets(study) if sheet.title == "At equal quality"))
-    assert list(sheet) == ["C x2", "M2R x2"]  # neither the one that is worse than all, nor the one that is better
+    assert list(sheet) == ["C x2", "M2R x2"]  # not C, which is worse than all real networks, nor H, which is better
     (equal,) = (row for row in tables.equal_quality_sheet(study).rows if row[0].text == "M2R x2")
     assert [cell.text for cell in equal[1:]] == ["92.00", "2.00 M", "4.00 M", "50 %", "1.00 G", "500 M", "200 %"]
     assert sheet["C x2"]["real"] == "1.00 G"
@@ -239,7 +239,7 @@ def test_ablations_stand_beside_the_same_network_and_the_papers_claim():
 
 
 def test_times_of_steps_are_compared_without_the_start():
-    """One run took longer to compile, the other takes longer for a step."""
+    """One run takes longer to compile, the other takes longer for a step."""
     usual = {"epochs": 10.0, "evaluations": 2.0}
     changed = {**usual, "model.norm": "whitening"}
     runs = [
@@ -289,7 +289,7 @@ def texts(sheet):
 
 
 def seeds(mean, deviation=0.01, **settings):
-    """Three runs of which the sample standard deviation is ``deviation``."""
+    """Return three runs with the sample standard deviation ``deviation``."""
     return [pruned(mean + (seed - 1) * deviation, seed=seed, **settings) for seed in range(3)]
 
 
@@ -320,7 +320,7 @@ def test_a_pruned_network_stands_beside_the_dense_one_and_says_what_is_left():
 
 
 def test_the_recipe_that_prunes_and_the_one_that_was_told_to_say_the_same():
-    """One at its own sparsity with the dense one a change of it, one the other way round."""
+    """One recipe prunes and has a dense run as a change. The other is dense and has a pruned run as a change."""
     own = one([pruned(93.0), pruned(94.0, sparsity=0.0)])
     told = one([result(93.0, "M2R", changes={"pruning.sparsity": 0.9}), result(94.0, "M2R")])
     assert texts(pruned_tables.pruned_sheet(own)) == texts(pruned_tables.pruned_sheet(told))
@@ -356,8 +356,8 @@ def test_criteria_stand_beside_the_norm_and_the_papers_table_4():
     assert sheet.rows[0][3].tone == "worse"  # 0.02, with a standard error of 0.008
     assert sheet.notes[1] == (
         "The paper's order at every sparsity, best first: norm, largest eigenvalue, determinant, smallest eigenvalue. "
-        "Our means, of the criteria that were run, are in that order for M2R, 70 %; M2R, 90 %. They are not for M2R, "
-        "50 % (norm, determinant, largest eigenvalue, smallest eigenvalue)."
+        "Our means of the criteria that were run are in that order for M2R, 70 %; M2R, 90 %. They are in another order "
+        "for M2R, 50 % (norm, determinant, largest eigenvalue, smallest eigenvalue)."
     )
 
 
@@ -370,11 +370,11 @@ def test_the_papers_order_is_that_of_its_table_at_every_sparsity():
 @pytest.mark.parametrize(
     ("means", "note"),
     [
-        ({"norm": 93.0, "determinant": 92.0}, "of the criteria that were run, are in that order for M2R, 90 %."),
-        ({"norm": 92.0, "determinant": 93.0}, "Our means are not: M2R, 90 % (determinant, norm)."),
+        ({"norm": 93.0, "determinant": 92.0}, "of the criteria that were run are in that order for M2R, 90 %."),
+        ({"norm": 92.0, "determinant": 93.0}, "Our means are in another order for M2R, 90 % (determinant, norm)."),
         (
             {"determinant": 92.0, "smallest-eigenvalue": 91.0},
-            "of the criteria that were run, are in that order for M2R, 90 %.",
+            "of the criteria that were run are in that order for M2R, 90 %.",
         ),
         ({"norm": 92.0, "determinant": math.nan}, None),
         ({"determinant": 92.0}, None),
@@ -393,8 +393,8 @@ def test_criteria_that_were_not_run_or_are_not_the_papers_are_none():
     none = numbers.NONE
     assert sheet.headings[-2:] == ("trace", "paper")
     assert [row[:5] for row in texts(sheet)] == [
-        ["M2R, 60 %", none, none, "−1.00", none],  # the paper prunes to no 60 % in this table
-        ["M2R, 90 %", none, "−0.73", none, "−2.69"],  # and there is no norm at 90 %
+        ["M2R, 60 %", none, none, "−1.00", none],  # this table of the paper has no 60 %
+        ["M2R, 90 %", none, "−0.73", none, "−2.69"],  # no run has the norm at 90 %
         ["H, 60 %", none, none, none, none],
     ]
     assert not pruned_tables.criteria_sheet(one([pruned(93.0), pruned(92.0, unit="component")])).rows
@@ -495,7 +495,7 @@ def test_the_headline_compares_with_real_networks_that_are_as_good_where_they_ar
         "quality."
     )
     assert [card.figure for card in summary.cards(study)][:2] == ["18 to 25 %", "71 to 100 %"]
-    better = one([*reals, *ours, result(95.0, "H", width=0.5)])  # than all that are real: nothing is as good
+    better = one([*reals, *ours, result(95.0, "H", width=0.5)])  # better than all real networks
     assert summary.headline(better).startswith("H x0.5 reaches 95.00 %")
 
 
@@ -536,7 +536,7 @@ def test_what_differs_from_the_paper_counts_pruned_rows():
     text = " ".join(summary.departures(one([pruned(93.0), *seeds(94.0, sparsity=0.0)])))
     assert "only signs and orders can be compared" in text
     assert "M2R, sparsity 0.9: one seed only" in text
-    assert "which the recipe does not set" not in text
+    assert "which differs from the recipe" not in text
     many = [pruned(93.0, sparsity=n / 100) for n in range(10, 20)]
     assert "10 of 11 rows: one seed only" in " ".join(summary.departures(one([*many, *seeds(94.0, sparsity=0.0)])))
 

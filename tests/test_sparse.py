@@ -1,4 +1,4 @@
-"""Tuple-sparse layers: the format, the same product by every way, conversion of models, files."""
+"""Tuple-sparse layers: the format, its products, conversion of models, and files."""
 
 import copy
 
@@ -23,7 +23,7 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def pruned_weight(algebra, num_out, num_in, sparsity=0.7, dtype=torch.float64):
-    """A stored weight of which about this share of tuples is zero, one output's all."""
+    """Return a stored weight. About this share of its tuples is zero, and all tuples of one output are."""
     tuples = torch.randn(algebra.dim, num_out, num_in, dtype=dtype)
     tuples *= torch.rand(num_out, num_in) >= sparsity
     tuples[:, num_out // 2] = 0
@@ -31,7 +31,7 @@ def pruned_weight(algebra, num_out, num_in, sparsity=0.7, dtype=torch.float64):
 
 
 def operands(algebra, batch=(3,), num_out=7, num_in=37, dtype=torch.float64):
-    """Weight, input, bias."""
+    """Return a weight, an input and a bias."""
     weight = pruned_weight(algebra, num_out, num_in, dtype=dtype)
     x, bias = torch.randn(*batch, algebra.dim * num_in, dtype=dtype), torch.randn(algebra.dim * num_out, dtype=dtype)
     return weight, x.to(DEVICE), bias.to(DEVICE)
@@ -41,7 +41,7 @@ def operands(algebra, batch=(3,), num_out=7, num_in=37, dtype=torch.float64):
 
 
 def test_the_format_by_hand():
-    """Two outputs of three complex inputs: 1 + 2i stands at the second, and 3 and 4i at the first and third."""
+    """Two outputs and three complex inputs. The first output has 1 + 2i at input 1, the second 3 at 0 and 4i at 2."""
     tuples = torch.tensor([[[0, 1, 0], [3, 0, 0]], [[0, 2, 0], [0, 0, 4]]])
     w = compress(weight_from_tuples(tuples, an.C), an.C)
     assert w.starts.tolist() == [0, 1, 3]
@@ -73,7 +73,7 @@ both_kernels = pytest.mark.parametrize("pick", [True, False], ids=["pick", "fill
 
 
 def by_kernel(x, w, bias, pick, activation=None):
-    """The product by one of the kernels, however many rows there are."""
+    """Return the product computed by one of the kernels, for any number of rows."""
     weight = (w.starts, w.indices, w.values, w.maps)
     return sparse_linear(x, weight, bias, w.algebra, w.longest, pick, activation)
 
@@ -89,12 +89,22 @@ def test_both_kernels_compute_the_reference_product(algebra, pick):
         torch.testing.assert_close(y, linear(rows, weight, bias, algebra=algebra, lowering="reference"))
 
 
+@needs_triton
+@both_kernels
+def test_operands_may_have_any_strides(pick):
+    weight, x, bias = operands(an.H)
+    w = compress(weight, an.H)
+    strided = [t.repeat_interleave(2, -1)[..., ::2] for t in (w.starts, w.indices, w.values, w.maps)]
+    y = sparse_linear(x, strided, bias.repeat_interleave(2)[::2], an.H, w.longest, pick)
+    torch.testing.assert_close(y, linear(x, weight, bias, algebra=an.H, lowering="reference"))
+
+
 SIZES = [((2, 3), 33, 1), ((), 64, 16), ((0,), 3, 4), ((9,), 300, 20)]
 ACTIVATIONS = [None, "relu", "silu", "gelu", "sigmoid", "tanh"]
 
 
 def is_launched_often(batch, num_in, num_out, activation):
-    """Every activation at one size and every size with one: it is applied to a sum, whatever the size."""
+    """Select every activation at one size, and every size with one activation, since the two are independent."""
     return (batch, num_in, num_out) == SIZES[0] or activation == "gelu"
 
 
@@ -119,7 +129,7 @@ def test_both_kernels_take_every_size(batch, num_in, num_out, activation, pick):
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
 @pytest.mark.parametrize("algebra", [an.R, an.C, an.H, an.M3R, an.M2C], ids=str)
 def test_both_kernels_pack_numbers_of_every_precision(algebra, dtype, pick):
-    """Words of one, two, four and eight bytes."""
+    """Components are packed into words of two, four and eight bytes."""
     if dtype == torch.bfloat16 and not pick and DEVICE == "cpu":
         pytest.skip("the interpreter has no dot of bfloat16")
     weight, x, bias = operands(algebra, dtype=dtype)
@@ -144,7 +154,7 @@ def test_tuples_are_picked_where_that_is_faster(rows, dtype, picks):
     assert auto._picks(x, w) == picks
 
 
-#: Torch has a product by sparse blocks on a CPU where it was built with MKL, which is not on ARM.
+#: torch multiplies by sparse blocks on a CPU only if it was built with MKL, which it is not on ARM.
 needs_mkl = pytest.mark.skipif(not torch.backends.mkl.is_available(), reason="torch was built without MKL")
 FORMATS = [
     pytest.param(sparse._through_numbers, id="numbers"),
@@ -163,7 +173,7 @@ def test_torchs_formats_compute_the_reference_product(algebra, way):
 @pytest.mark.parametrize("rows", [1, 3, 70])
 @pytest.mark.parametrize("algebra", ALGEBRAS, ids=str)
 def test_a_cpu_computes_the_reference_product_at_every_number_of_rows(algebra, rows):
-    """Through numbers, through blocks or laid out, whichever this build of torch has: of the rest it must not ask."""
+    """The layer uses numbers, blocks or a dense matrix, but only those that this build of torch supports."""
     weight, x, bias = (t.cpu() for t in operands(algebra, (1, rows)))
     y = sparse.linear(x, compress(weight, algebra), bias, "relu")
     torch.testing.assert_close(y, linear(x, weight, bias, algebra=algebra, lowering="reference").relu())
@@ -182,7 +192,7 @@ def test_blocks_are_asked_for_only_where_torch_multiplies_by_them():
 
 @pytest.mark.parametrize("algebra", ALGEBRAS, ids=str)
 def test_the_matrix_of_blocks_is_rho_by_tuples(algebra):
-    """Which every torch can make and lay out, if not multiply by."""
+    """Every build of torch can make this matrix and convert it to a dense one, even if it cannot multiply by it."""
     weight, *_ = (t.cpu() for t in operands(algebra))
     for block in algebra.blocks:
         made = sparse._matrix_of_blocks(compress(weight, algebra), block).to_dense()
@@ -233,7 +243,7 @@ CHANGES = [
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
 @pytest.mark.parametrize("way", FORMATS)
 def test_torchs_formats_follow_every_change_of_the_values(way, change):
-    """Twice each, before and after, with and without inference mode: nothing that was computed before may be kept."""
+    """A product before the change must not affect later products, neither in inference mode nor without it."""
     layer = nn.SparseLinear(compress(pruned_weight(an.M2R, 6, 6).cpu(), an.M2R), None)
     x = torch.randn(2, 24, dtype=torch.float64)
     way(x, layer.weight)
@@ -311,7 +321,7 @@ def test_layers_with_too_few_zeros_stay_as_they_are():
     Pruner(model, 0.75, layers="0.*").finish()
     assert [type(layer).__name__ for layer in an.sparse(model)] == ["SparseLinear", "Linear", "Linear"]
     assert [type(layer).__name__ for layer in an.sparse(model, 0.8)] == ["Linear"] * 3
-    assert isinstance(model[0], nn.Linear)  # it is a copy that was changed
+    assert isinstance(model[0], nn.Linear)  # only a copy was changed
     with pytest.raises(ValueError, match="at_least must lie between 0 and 1"):
         an.sparse(model, 0)
 
@@ -352,7 +362,7 @@ def test_a_sparse_model_computes_what_the_pruned_one_does(name):
 
 
 def test_an_account_of_a_sparse_layer_is_what_is_left():
-    """Parameters are those that are there, indices are bytes that are read too."""
+    """Only the remaining parameters count. The bytes of indices are counted too."""
     layer = nn.Linear(64, 64, bias=False, algebra=an.M2R)
     Pruner(layer, 0.75, layers="*").finish()
     cost = an.account(an.sparse(layer), torch.zeros(5, 64))
@@ -383,7 +393,7 @@ def first_to(number):
     return lambda t: t.clone().index_fill_(0, torch.tensor([0]), number)
 
 
-#: Of a layer of 64 inputs and outputs over R: what is done to a part of its state, and the error's text.
+#: Damages to the state of a layer with 64 inputs and outputs over R: the part, the change, and the error's text.
 DAMAGES = {
     "an index in foreign memory": ("indices", first_to(20000), r"indices must lie between 0 and 63.* to 20000"),
     "a negative index": ("indices", first_to(-1), "indices must lie between 0 and 63, the last input; got .* from -1"),

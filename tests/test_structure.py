@@ -1,4 +1,4 @@
-"""The shape of the source: small files, short functions, few arguments, imports that run in no circle."""
+"""The structure of the source: small files, short functions, few arguments, no circular imports."""
 
 import ast
 import statistics
@@ -12,7 +12,7 @@ from torch import nn
 SOURCE = Path(__file__).parent.parent / "src" / "algebranets"
 FILES = sorted(SOURCE.rglob("*.py"))
 
-#: Functions whose arguments are torch's: constructors, passes, and formulas of operators, which mirror a schema.
+#: Functions whose arguments torch determines: constructors, forward and backward, and FLOP formulas of operators.
 MIRRORS = ("__init__", "forward", "backward", "flops", "flops_backward")
 
 
@@ -27,7 +27,7 @@ def is_operator(function: ast.FunctionDef) -> bool:
 
 
 def num_required(function: ast.FunctionDef) -> int:
-    """Parameters without a default; ``self`` is none."""
+    """Return the number of parameters without a default, except ``self``, ``cls`` and ``ctx``."""
     given = function.args
     positional = [*given.posonlyargs, *given.args]
     required = positional[: len(positional) - len(given.defaults)]
@@ -41,11 +41,11 @@ def test_files_are_small():
     assert statistics.median(lengths.values()) <= 120
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda file: file.relative_to(SOURCE).as_posix())
+@pytest.mark.parametrize(
+    "file", [f for f in FILES if f.name != "kernel.py"], ids=lambda file: file.relative_to(SOURCE).as_posix()
+)
 def test_functions_are_short_and_take_few_arguments(file):
-    """Kernels are long and take many numbers: they are one launch each."""
-    if file.name == "kernel.py":
-        return
+    """Kernels are not checked: each is one launch, so they are long and take many arguments."""
     for function in functions(file):
         assert function.end_lineno - function.lineno < 60, function.name
         if function.name not in MIRRORS and not is_operator(function) and not is_torchs(function):
@@ -53,7 +53,7 @@ def test_functions_are_short_and_take_few_arguments(file):
 
 
 def is_torchs(function: ast.FunctionDef) -> bool:
-    """Whether the function has the name and so the arguments of one of torch's modules' methods."""
+    """Whether a method of torch's modules has this name, and so determines the arguments."""
     return any(hasattr(module, function.name) for module in (nn.Module, nn.MultiheadAttention, nn.RNNBase))
 
 

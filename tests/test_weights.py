@@ -1,4 +1,4 @@
-"""What layers say about their weights, which is all that is needed to count and prune them."""
+"""`algebra_weights`: the list of a layer's weights, from which they are counted and pruned."""
 
 import pytest
 import torch
@@ -13,7 +13,7 @@ from algebranets.pruning import Pruner, prunable, weights
 
 
 class GatedLinear(nn.Module):
-    """A layer of a user's own: two weights in one parameter, of which the library knows what the layer says."""
+    """A user's own layer with two weights in one parameter. The library only knows what `algebra_weights` returns."""
 
     def __init__(self, num_in, num_out, algebra):
         super().__init__()
@@ -40,6 +40,17 @@ def test_every_layer_names_its_weights_and_how_they_are_stored(example, algebra)
             assert weight.algebra == algebra
             assert tuples.shape == (algebra.dim, weight.stacks * first, second, *stored.shape[2:])
             assert torch.equal(weight.from_tuples(tuples), stored)
+
+
+def test_only_these_layers_have_no_weights_over_the_algebra():
+    """Norms, gates, dropout, and the real layers that lift real numbers to tuples."""
+    layers = {example.name: example.make(M2R) for example in zoo.ONE_EACH}
+    without = {name for name, layer in layers.items() if not any(algebra_weights(m) for m in layer.modules())}
+    lifts, norms = (
+        {"Lift", "Lift1d", "Lift2d", "Lift3d"},
+        {"TupleLayerNorm", "Whitening1d", "Whitening2d", "Whitening3d"},
+    )
+    assert without == lifts | norms | {"TupleDropout", "TupleGate", "TupleNorm"}
 
 
 def test_stacks_are_gates_and_projections_and_transposed_is_in_before_out():

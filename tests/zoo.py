@@ -1,4 +1,4 @@
-"""One example of every layer: how to make it over an algebra, and what to feed it."""
+"""Examples of every layer: how to construct it over an algebra, and inputs for it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,13 +15,13 @@ from algebranets.algebra import Algebra
 class Example:
     name: str
     options: dict[str, Any]
-    #: Sizes in tuples, in the order of torch's arguments; multiplied by the algebra's dimension.
+    #: Sizes in tuples, in the order of torch's arguments. `make` multiplies them by the algebra's dimension.
     sizes: tuple[int, ...]
-    #: Shapes of the inputs, the channel count written as a string: the number of tuples.
+    #: Shapes of the inputs. A size that is a string is a number of tuples.
     inputs: tuple[tuple[int | str, ...], ...]
-    #: Arguments after the sizes.
+    #: Positional arguments after the sizes.
     rest: tuple[Any, ...] = ()
-    #: Options that are sizes in tuples as well.
+    #: The names of options that are sizes in tuples.
     sized: tuple[str, ...] = ()
 
     @property
@@ -34,7 +34,7 @@ class Example:
         return getattr(ann, self.name)(*sizes, *self.rest, **options, **factory, algebra=algebra)
 
     def make_real(self, **factory: Any) -> nn.Module:
-        """torch's layer of that name, without what only ours takes."""
+        """Return torch's layer of the same name, without options that only our layers have."""
         options = {k: v for k, v in self.options.items() if k != "recurrent_bias"}
         return getattr(nn, self.name)(*self.sizes, *self.rest, **options, **factory)
 
@@ -46,13 +46,13 @@ class Example:
 
     @property
     def batch_axis(self) -> int | None:
-        """The axis of the inputs that counts examples; None where there is one example, without an axis for it."""
+        """The batch axis of the inputs, or None if they have none."""
         if self.name in SEQUENCES:
             return None if len(self.inputs[0]) == 2 else 0 if self.options.get("batch_first") else 1
         return None if self.name == "Conv2d" and len(self.inputs[0]) == 3 else 0
 
     def rebatch(self, inputs: list[Tensor], change: Callable[[Tensor, int], Tensor]) -> list[Tensor]:
-        """The inputs, each that has a batch changed by ``change(input, axis)``."""
+        """Apply ``change(input, axis)`` to each input that has a batch axis."""
         axis = self.batch_axis
         assert axis is not None
         num_batched = 1 if self.name == "RelativeAttention" else len(inputs)
@@ -118,7 +118,7 @@ TWINS = [
     Example("TransformerDecoderLayer", FEED_FORWARD, (4,), ((5, 2, "4"), (3, 2, "4")), sized=("dim_feedforward",)),
 ]  # fmt: skip
 
-#: Layers of our own, and torch's with what only ours take.
+#: Layers that torch does not have, and torch's layers with options that only ours have.
 OWN = [
     Example("GRU", {"recurrent_bias": False, "bidirectional": True}, (3, 4), SEQUENCE),
     Example("LSTM", {"recurrent_bias": False, "proj_size": 2}, (3, 4), SEQUENCE, sized=("proj_size",)),

@@ -1,8 +1,8 @@
-"""Benchmark of layers of other libraries, forward and backward: their time over ours at the same width.
+"""Benchmark of other libraries' layers, forward and backward: their time over ours at the same width.
 
-Each library gets its input in its own form, such as complex numbers; the conversion is not timed. Only the shape of its
-output is checked. complextorch computes in complex64 whatever the precision, because torch has no other complex
-products on a GPU.
+Each library gets its input in its own form, such as complex numbers. The conversion is not timed. Only the number of
+values in its output is checked. complextorch computes in complex64 in every precision, because torch has no complex
+products in half precision on a GPU.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ class Peer:
         package: The library.
         path: The layer's module and class, within the package.
         op: ``"linear"`` or ``"conv2d"``.
-        algebra: The algebra that it computes in.
+        algebra: The algebra that the layer computes in.
         make: Makes the layer from its class, the shape of our input and the algebra's dimension.
-        native: Converts our input to the library's form.
+        native: Converts our input of an algebra to the library's form.
     """
 
     package: str
@@ -78,10 +78,11 @@ def measure(run: Run, ops: tuple[str, ...] = OPS, width: int | None = None, batc
         width: Features of linear layers, in real numbers; by default `WIDTH` of the device.
         batch: Rows of linear layers, by default `BATCH` of the device; there are 1/64 as many images.
     """
-    if len(missing()) == len(PACKAGES):
+    absent = missing()
+    if len(absent) == len(PACKAGES):
         raise ValueError(f"none of {', '.join(PACKAGES)} is installed; {INSTALL} installs them.")
     for peer in PEERS:
-        if peer.op in ops and peer.package not in missing():
+        if peer.op in ops and peer.package not in absent:
             algebra = algebras.get(peer.algebra)
             features = fit_width(width or WIDTH[run.device], algebra)
             yield _measure(run, peer, algebra, _shape(peer.op, features, batch or BATCH[run.device]))
@@ -156,7 +157,7 @@ def _channels_last(x: Tensor, _algebra: Algebra) -> Tensor:
 
 
 def _plain(*first: object, kernel_size: int | None = None) -> Callable[..., nn.Module]:
-    """A layer with the arguments ``first``, then those of torch.nn; channels are counted in tuples."""
+    """A function that makes a layer from ``first`` and torch.nn's arguments, with channels counted in tuples."""
     slide = {} if kernel_size is None else {"kernel_size": kernel_size, "padding": kernel_size // 2}
     return lambda layer, shape, dim: layer(*first, shape[1] // dim, shape[1] // dim, **slide)
 

@@ -1,4 +1,4 @@
-"""Data sets by name, as batches by number.
+"""Data sets, loaded by name, and their batches, requested by number.
 
 >>> from algebranets.lab import data
 >>> digits = data.load("digits")
@@ -46,7 +46,7 @@ Data = ImageTensors | ImageFolder | Text
 
 
 class ImageShape(NamedTuple):
-    """What a network must know of a data set of images: the number of classes, the channels, and the side in pixels."""
+    """The sizes of a data set of images: the number of classes, the channels, and the side in pixels."""
 
     num_classes: int
     channels: int
@@ -58,51 +58,32 @@ class Dataset:
     """A data set that `load` knows by name.
 
     Args:
-        description: What it is, in a line.
         read: The function that reads it from the folder of data sets.
         images: The shape of its images, as the recipes evaluate them; None for a text.
-        is_included: Whether it needs no download.
 
     >>> DATASETS["cifar100"].images
     ImageShape(num_classes=100, channels=3, side=32)
     """
 
-    description: str
     read: Callable[[Path], Data]
     images: ImageShape | None = None
-    is_included: bool = False
 
 
 #: Every data set, by the name that `load` takes.
 DATASETS: dict[str, Dataset] = {
-    "cifar10": Dataset("50,000 + 10,000 photographs, 32 x 32, 10 classes", cifar.cifar10, ImageShape(10, 3, 32)),
-    "cifar100": Dataset("50,000 + 10,000 photographs, 32 x 32, 100 classes", cifar.cifar100, ImageShape(100, 3, 32)),
-    "mnist": Dataset("60,000 + 10,000 handwritten digits, 28 x 28, gray", idx.mnist, ImageShape(10, 1, 28)),
-    "fashion-mnist": Dataset(
-        "60,000 + 10,000 pieces of clothing, 28 x 28, gray, 10 classes", idx.fashion_mnist, ImageShape(10, 1, 28)
-    ),
-    "imagenet": Dataset(
-        "1,281,167 + 50,000 photographs of any size, 1,000 classes", images.imagenet, ImageShape(1000, 3, 224)
-    ),
-    "tiny-imagenet": Dataset(
-        "100,000 + 10,000 photographs, 64 x 64, 200 classes", images.tiny_imagenet, ImageShape(200, 3, 64)
-    ),
-    "digits": Dataset(
-        "1,437 + 360 handwritten digits, 8 x 8, gray; part of scikit-learn",
-        lambda _: builtin.digits(),
-        ImageShape(10, 1, 8),
-        is_included=True,
-    ),
-    "enwik8": Dataset("100,000,000 bytes of a Wikipedia, 90 + 5 + 5 million", corpora.enwik8),
-    "text8": Dataset("100,000,000 letters of a Wikipedia, 90 + 5 + 5 million", corpora.text8),
-    "wikitext-2": Dataset("good articles of a Wikipedia, 11 + 1 + 1 million characters", corpora.wikitext_2),
-    "wikitext-103": Dataset("good articles of a Wikipedia, 540 + 1 + 1 million characters", corpora.wikitext_103),
-    "wikitext-2-103": Dataset("WikiText-2's training text, WikiText-103's other texts", corpora.wikitext_2_103),
-    "python-prose": Dataset(
-        "Python's own reference, half a million characters; part of Python",
-        lambda _: builtin.python_prose(),
-        is_included=True,
-    ),
+    "cifar10": Dataset(cifar.cifar10, ImageShape(10, 3, 32)),
+    "cifar100": Dataset(cifar.cifar100, ImageShape(100, 3, 32)),
+    "mnist": Dataset(idx.mnist, ImageShape(10, 1, 28)),
+    "fashion-mnist": Dataset(idx.fashion_mnist, ImageShape(10, 1, 28)),
+    "imagenet": Dataset(images.imagenet, ImageShape(1000, 3, 224)),
+    "tiny-imagenet": Dataset(images.tiny_imagenet, ImageShape(200, 3, 64)),
+    "digits": Dataset(lambda _: builtin.digits(), ImageShape(10, 1, 8)),
+    "enwik8": Dataset(corpora.enwik8),
+    "text8": Dataset(corpora.text8),
+    "wikitext-2": Dataset(corpora.wikitext_2),
+    "wikitext-103": Dataset(corpora.wikitext_103),
+    "wikitext-2-103": Dataset(corpora.wikitext_2_103),
+    "python-prose": Dataset(lambda _: builtin.python_prose()),
 }
 
 
@@ -118,7 +99,7 @@ def load(name: str, root: Path | str | None = None) -> Data:
     """
     if name in DATASETS:
         return DATASETS[name].read(data_root(root))
-    path = Path(os.path.expanduser(name))  # which leaves an unknown user alone
+    path = Path(os.path.expanduser(name))  # Path.expanduser would raise an error for an unknown user
     if path.is_dir():
         return ImageFolder(path)
     if path.is_file():

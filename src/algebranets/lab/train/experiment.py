@@ -1,6 +1,6 @@
-"""An experiment: every number that decides what a run computes, as one frozen value.
+"""An experiment: all settings that decide what a run computes, in one frozen dataclass.
 
-Recipes return experiments, ``config.json`` of a run's folder holds one, and ``--set optimizer.lr=0.1`` changes one.
+Recipes return an experiment, a run's ``config.json`` stores it, and ``--set optimizer.lr=0.1`` changes it.
 """
 
 from __future__ import annotations
@@ -21,36 +21,37 @@ from algebranets.algebra import Algebra
 from algebranets.lab.train.results import label
 from algebranets.lab.train.settings import Images, Optimizer, Pruning, Schedule, Texts
 
-#: Settings of a run's length, and the settings that are set to 0 with them because they would decide instead.
+#: The settings of a run's length. When one is set, those listed with it become 0, so that it alone decides.
 _OVERRULED = {"epochs": ("steps", "budget"), "steps": ("budget",), "budget": ("steps",)}
-#: Settings that have options of their own on the command line.
+#: Settings that have their own options on the command line, so ``--set`` does not take them.
 OWN_OPTIONS = ("recipe", "algebra", "width", "seed")
-#: Options of models that the data decides.
+#: Model options that are determined by the data.
 DECIDED_BY_DATA = ("model.num_classes", "model.in_channels", "model.vocab_size")
-#: The most steps of a run: names of checkpoints have nine digits.
+#: The largest number of steps in a run: names of checkpoints have nine digits.
 MAX_STEPS = 10**9 - 1
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """What is trained, on which data, and how. What it runs on is `Hardware`.
+    """A complete training setup: the model, the data and all settings. Devices are in `Hardware`.
 
     Args:
-        recipe: The name of the recipe that made it.
-        algebra: The name of an algebra. The path of a table file becomes the `Algebra`, because the file may change.
-        model: The model's ``name`` (a key of `algebranets.models.MODELS`) and options of its constructor.
+        recipe: The name of its recipe.
+        algebra: The name of an algebra, or the path of a table file. A path is replaced by the `Algebra`, because the
+            file may change.
+        model: The model's ``name`` (a key of `algebranets.models.MODELS`) and its constructor's options.
         data: The data set, and how batches are made from it.
         optimizer: The optimizer.
         schedule: The learning rate over training.
-        width: A multiplier of the network's sizes, for models that have one.
+        width: The multiplier of the network's sizes, for models with an option ``width``.
         seed: Decides initial weights, batches and dropout.
         epochs: Passes over the data.
         steps: If not 0, the number of batches to train on, instead of ``epochs``.
-        budget: If not 0, the seconds that the run may take; steps are timed at the start to find ``steps``.
+        budget: If not 0, the seconds that the run may take. Some steps are timed at the start to determine ``steps``.
         label_smoothing: The share of a label's weight that is spread over all classes.
         pruning: Pruning during training.
-        evaluations: How often the model is evaluated, the end included.
-        judged_over: The result is the best evaluation in this last share of training; 0 means the last evaluation.
+        evaluations: The number of evaluations, including the one at the end.
+        judged_over: The result is the best evaluation in this last share of training; 0 means the last evaluation only.
         changes: The settings that differ from the recipe's, by dotted name.
 
     >>> experiment = Experiment("mine", "M2R", {"name": "gru_lm"}, Texts("enwik8", 16, 128), Optimizer(lr=0.1), steps=9)
@@ -77,7 +78,7 @@ class Experiment:
 
     def __post_init__(self) -> None:
         checks.fields(self)
-        algebra = algebras.get(self.algebra)  # raises if there is no such algebra
+        algebra = algebras.get(self.algebra)  # raises an error if there is no such algebra
         if isinstance(self.algebra, str) and Path(self.algebra).is_file():
             object.__setattr__(self, "algebra", algebra)
         checks.whole("evaluations", self.evaluations, least=1)
@@ -96,29 +97,29 @@ class Experiment:
 
     @property
     def metric(self) -> str:
-        """What the run is judged by: a key of `results.METRICS`."""
+        """The name of the metric of the run's result, a key of `results.METRICS`."""
         return "accuracy" if isinstance(self.data, Images) else "bpc"
 
     @property
     def name(self) -> str:
-        """The run's folder name, unique within its recipe: ``M2R-x0.5-norm-whitening-seed0``."""
+        """The run's folder name, unique within its recipe, such as ``M2R-x0.5-norm-whitening-seed0``."""
         algebra = self.algebra if isinstance(self.algebra, str) else self.algebra.name
         words = label(algebra, self.width, self.changes)
         return re.sub(r"[^\w.()]+", "-", words).strip("-") + f"-seed{self.seed}"
 
     def build(self) -> nn.Module:
-        """The model, with new weights drawn from torch's global random numbers."""
+        """Build the model, with new weights from torch's global random generator."""
         return models.create(self.model["name"], algebra=algebras.get(self.algebra), **self.options())
 
     def options(self) -> dict[str, Any]:
-        """The options that the model is built with, besides its algebra."""
+        """The options of the model's constructor, except for the algebra."""
         given = {name: value for name, value in self.model.items() if name != "name"}
         return {**given, "width": self.width} if "width" in _parameters(self.model["name"]) else given
 
     def changed(self, settings: Mapping[str, Any]) -> Experiment:
-        """With other settings, by their dotted names, as in ``{"optimizer.lr": 0.1, "model.norm": "whitening"}``."""
+        """A copy with settings changed by dotted name, such as ``{"optimizer.lr": 0.1, "model.norm": "whitening"}``."""
         experiment = self
-        # The model's name first, because other settings may be options of that model.
+        # Set the model's name first, because other settings may be options of that model.
         for name, value in sorted(settings.items(), key=lambda setting: setting[0] != "model.name"):
             known = dict(experiment.settings())
             if name in DECIDED_BY_DATA:
@@ -136,14 +137,15 @@ class Experiment:
                 value = getattr(part, rest)
             else:
                 part = value = checks.typed(name, value, checks.parameters(Experiment)[first].annotation)
-            new: dict[str, Any] = {first: part}
-            new |= {key: 0 for key in _OVERRULED.get(name, ()) if key not in settings}
-            if value != known[name]:
-                experiment = replace(experiment, **new, changes={**experiment.changes, name: value})
+            overruled = {key: 0 for key in _OVERRULED.get(name, ()) if value and known[key] and key not in settings}
+            if value != known[name] or overruled:
+                kept = {key: old for key, old in experiment.changes.items() if key not in overruled}
+                new: dict[str, Any] = {first: part, **overruled}
+                experiment = replace(experiment, **new, changes={**kept, name: value})
         return experiment
 
     def settings(self) -> Iterator[tuple[str, Any]]:
-        """Every setting: its dotted name and its value."""
+        """Yield the dotted name and the value of every setting."""
         for name, value in ((f.name, getattr(self, f.name)) for f in fields(self) if f.name != "changes"):
             if isinstance(value, Mapping):
                 yield from ((f"{name}.{key}", inner) for key, inner in value.items())
@@ -153,7 +155,7 @@ class Experiment:
                 yield name, value
 
     def to_dict(self) -> dict[str, Any]:
-        """The experiment as ``config.json`` holds it; an algebra that came from a file is its table."""
+        """The experiment as ``config.json`` stores it; an algebra from a file is stored as its table."""
         parts = {"data": self.data, "optimizer": self.optimizer, "schedule": self.schedule, "pruning": self.pruning}
         saved = {name: asdict(part) for name, part in parts.items()}
         saved |= {"model": dict(self.model), "changes": dict(self.changes)}
@@ -163,7 +165,7 @@ class Experiment:
 
     @classmethod
     def from_dict(cls, saved: Any) -> Experiment:
-        """The experiment that `to_dict` wrote; missing settings get their defaults."""
+        """Read an experiment that `to_dict` wrote; missing settings get their defaults."""
         if not isinstance(saved, Mapping):
             raise ValueError(f"an experiment must be settings by name; got {saved!r:.80}.")
         found: dict[str, Any] = dict(saved)
@@ -179,19 +181,19 @@ class Experiment:
 
 
 def _complete(model: Mapping[str, Any]) -> dict[str, Any]:
-    """Every option of the model but its algebra and width, so that each can be seen and set."""
+    """Add the defaults of all the model's options except algebra and width, so that each can be seen and set."""
     name = model.get("name")
     known = _parameters(name)
     return {"name": name, **{key: known[key].default for key in known if key not in OWN_OPTIONS}, **model}
 
 
 def _parameters(model: object) -> Mapping[str, inspect.Parameter]:
-    """What the constructor of this model takes."""
+    """The parameters of a model's constructor."""
     return checks.parameters(models.MODELS[checks.one_of("model.name", model, models.MODELS)])
 
 
 def _no_setting(name: str, known: list[str]) -> ValueError:
-    """The error for an unknown setting: it names the closest one, by its whole name or by the last part of it."""
+    """The error for an unknown setting. It suggests the closest setting, by the whole name or by its last part."""
     by_last_part = {key.rpartition(".")[2]: key for key in known}
     near = checks.closest(name, known) or by_last_part.get(checks.closest(name, by_last_part))
     hint = f" Did you mean {near!r}?" if near else ""

@@ -9,9 +9,9 @@ from torch import Tensor
 from algebranets.ops.combine.kernel import combine_fwd_kernel, sum_rows_kernel
 from algebranets.ops.device import PROGRAMS, ceil_div, next_power_of_2, sum_dtype
 
-#: Numbers of a component that a program holds: eight a thread, so that loads of half precision are 16 bytes wide.
+#: The numbers of a component in a program: eight for each thread, so that loads in half precision are 16 bytes wide.
 TILE = 1024
-#: Components from which on a program holds fewer numbers of each: a thread has 255 registers.
+#: With at least this many components a program has fewer numbers of each, because a thread has only 255 registers.
 MANY_COMPONENTS = 16
 
 
@@ -23,7 +23,7 @@ def combine(
     dtype: torch.dtype,
     bias: Tensor | None,
 ) -> Shaped[Tensor, "stack r row s column"]:
-    """The linear combinations for a contiguous ``x``; ``matrix`` is flat, a row for each output component."""
+    """The linear combinations of a contiguous ``x``. ``matrix`` is flat, with one row for each output component."""
     stacks, down, rows, along, columns = x.shape
     y = x.new_empty(stacks, num_out // across, rows, across, columns, dtype=dtype)
     if not y.numel():
@@ -41,7 +41,7 @@ def combine(
 
 
 def sum_rows(x: Shaped[Tensor, "row column"]) -> Shaped[Tensor, " column"]:
-    """``x.sum(0)`` of a contiguous ``x``, in at least float32: sums of parts of the rows, then the sum of those."""
+    """``x.sum(0)`` of a contiguous ``x``, in at least float32. A kernel sums parts of the rows, and torch adds them."""
     rows, columns = x.shape
     width = min(next_power_of_2(columns), 128)
     height = 2 * TILE // width

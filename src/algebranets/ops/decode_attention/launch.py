@@ -1,4 +1,4 @@
-"""The launch of ``decode_attention``: each head's slots are shared among programs."""
+"""The launch of ``decode_attention``: several programs share the slots of a head."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from algebranets.ops.counters import counters
 from algebranets.ops.decode_attention.kernel import decode_attention_fwd_kernel
 from algebranets.ops.device import PROGRAMS, ceil_div, next_power_of_2, sum_dtype
 
-#: Numbers of a ring that a program holds at a time.
+#: The numbers of a ring that a program loads at a time.
 TILE = 8192
-#: The most programs: several for each multiprocessor, so that enough reads are in flight to use the whole bandwidth.
+#: The most programs: several for each multiprocessor, so that enough loads are in flight to use the whole bandwidth.
 MAX_PROGRAMS = 4 * PROGRAMS
 
 
@@ -24,16 +24,19 @@ def decode_attention(
     position: Int[Tensor, ""],
     dim: int,
 ) -> Float[Tensor, "batch 1 embed"]:
-    """One token's attention to the rings that it is written into, ``dim`` components a tuple; one launch."""
+    """Write one token into the rings and return its attention to them. A tuple has ``dim`` components."""
     query, (keys, values) = token[0], rings
     batch, num_heads, num_slots, size = keys.shape
+    y = torch.empty_like(query, memory_format=torch.contiguous_format)
+    if not batch:
+        position += 1
+        return y
     width = next_power_of_2(size)
     tile = min(max(1, TILE // width), next_power_of_2(num_slots))
     max_splits = max(1, MAX_PROGRAMS // (batch * num_heads))
     span = tile * ceil_div(ceil_div(num_slots, tile), max_splits)
     splits = ceil_div(num_slots, span)
     parts = query.new_empty(batch * num_heads, splits, size + 2, dtype=sum_dtype(query))
-    y = torch.empty_like(query, memory_format=torch.contiguous_format)
     with torch.cuda.device_of(query):
         decode_attention_fwd_kernel[batch * num_heads, splits](
             *(x.contiguous() for x in (*token, *biases)),

@@ -1,4 +1,4 @@
-"""Launches of ``decode_linear``, block by block of the algebra, in tiles that suit an H200."""
+"""Launches of ``decode_linear``, one for each block of the algebra, in tiles that suit an H200."""
 
 from __future__ import annotations
 
@@ -16,11 +16,13 @@ from algebranets.ops.decode_linear.kernel import decode_linear_dot_fwd_kernel, d
 from algebranets.ops.device import PROGRAMS, ceil_div, next_power_of_2
 from algebranets.ops.launch import overlap_options, overlaps, shared_sums
 
-#: Multiplies for each weight from which on tensor cores are faster; on CUDA cores, sums that a program keeps at most.
+#: Tensor cores are faster from this many multiplies for each number of the weight. On CUDA cores, a program keeps at
+#: most this many sums for an output tuple.
 DOT_FROM, MAX_SUMS = 8, 16
-#: On tensor cores, by rows of a dot: outputs of a program, numbers it loads at a time, and programs that share a sum.
+#: Tiles for tensor cores by the rows of a dot: the outputs of a program, the numbers that it loads at a time, and the
+#: most programs that share a sum.
 DOT_TILES = {16: (32, 18 << 10, 8), 64: (16, 12 << 10, 4), 128: (32, 18 << 10, 4)}
-#: Numbers that are on their way for a program.
+#: The numbers in flight for a program.
 NUM_LOADED = 54 << 10
 #: Bytes that a thread loads at once.
 VECTOR = 16
@@ -28,25 +30,27 @@ VECTOR = 16
 
 @dataclass(frozen=True)
 class Plan:
-    """The product of one block: what its kernel must know of the algebra, as numbers."""
+    """The product of one block of the algebra, as numbers for its kernel."""
 
-    #: Components of the weight, rows of rho(w), copies: for a folded weight, rho(w) is one number of a larger matrix.
+    #: The components of the weight, the rows of rho(w) and the copies of the block. A folded weight is a plain matrix
+    #: with one component, and its rho(w) is 1 x 1.
     dim: int
     size: int
     num_copies: int
-    #: For each row p of rho(w) its terms (component, column, coefficient), in one tuple; ``starts[p]`` is where.
+    #: The terms (component, column, coefficient) of all rows of rho(w), one after the other. The terms of row p begin
+    #: at ``starts[p]``.
     table: tuple[int, ...]
     starts: tuple[int, ...]
-    #: Tuples in and out, and where the block's channels begin in ``x`` and ``y``, in components.
+    #: The input and output tuples, and the offset of the block in ``x`` and ``y``, in components.
     num_in: int
     num_out: int
     offset: int
 
     @cached_property
     def by_component(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """The table and its starts, component by component: (column, coefficient) of each in every row p.
+        """The table and its starts, ordered by component: the (column, coefficient) of a component in every row p.
 
-        A coefficient is 0 where the component is not in the row. One that is in a row twice is listed twice.
+        The coefficient is 0 if the component is not in the row. A component that is in a row twice is listed twice.
         """
         found: list[tuple[tuple[int, ...], ...]] = []
         starts = [0]
@@ -61,14 +65,15 @@ class Plan:
 
     @property
     def multiplies(self) -> float:
-        """For each weight and row."""
+        """The number of multiplies for each number of the weight and each row."""
         return len(self.table) / 3 / self.dim
 
 
 class Tile(NamedTuple):
-    """The share of one program: ``rows``, ``out`` output tuples and, at a time, ``inp`` input tuples.
+    """The share of one program: ``rows`` rows, ``out`` output tuples and, at a time, ``inp`` input tuples.
 
-    ``lanes`` of a warp lie along the input (0: tensor cores). The input is shared out among ``splits`` programs.
+    ``lanes`` is the number of a warp's lanes along the input, or 0 for tensor cores. The input is split among
+    ``splits`` programs.
     """
 
     rows: int
@@ -82,7 +87,7 @@ class Tile(NamedTuple):
 
 @cache
 def plans(algebra: Algebra, num_in: int, num_out: int) -> tuple[Plan, ...]:
-    """One for each block of the algebra; ``num_in`` and ``num_out`` count its tuples."""
+    """A plan for each block of the algebra. ``num_in`` and ``num_out`` are the numbers of tuples."""
     if algebra.folded:
         block = algebra.blocks[0]
         return (Plan(1, 1, block.num_copies, (0, 0, 1), (0, 1), block.size * num_in, block.size * num_out, 0),)
@@ -97,7 +102,7 @@ def plans(algebra: Algebra, num_in: int, num_out: int) -> tuple[Plan, ...]:
 
 
 def choose(plan: Plan, num_rows: int, itemsize: int, stacks: int = 1) -> Tile:
-    """The tile for ``num_rows`` rows (batch and copy) of numbers of ``itemsize`` bytes."""
+    """The tile for ``num_rows`` rows (batch and copy), with numbers of ``itemsize`` bytes."""
     if itemsize == 2 and num_rows * plan.multiplies >= DOT_FROM:
         return dot_tile(plan, num_rows, stacks)
     if plan.dim > 1 and num_rows == plan.num_copies:
@@ -106,11 +111,11 @@ def choose(plan: Plan, num_rows: int, itemsize: int, stacks: int = 1) -> Tile:
 
 
 def row_tile(plan: Plan, itemsize: int) -> Tile:
-    """For CUDA cores, a batch of one row and several components: whole warps along the input.
+    """The tile for one row and several components on CUDA cores, with all lanes of a warp along the input.
 
-    What was fast in half precision on an H200, widths 1024 to 16384, for C, H and M2(C): programs of one warp where
-    weights are many and of four warps elsewhere, eight vectors a thread on their way where programs are many and
-    sixteen elsewhere, and, of an input that is long enough, two rounds at least.
+    These sizes were fast for C, H and M2(C) in half precision on an H200, at widths 1024 to 16384. Programs have one
+    warp for large weights and four for small ones. A thread has eight loads in flight if there are many programs, and
+    sixteen if there are few. A long input takes at least two rounds.
     """
     dim, num_rows = plan.dim, plan.num_copies
     num_warps = 1 if dim >= 4 and dim * plan.num_out >= 32 * PROGRAMS else 4
@@ -121,10 +126,10 @@ def row_tile(plan: Plan, itemsize: int) -> Tile:
 
 
 def fma_tile(plan: Plan, num_rows: int, itemsize: int, per_thread: int = 0, unroll: int = 0) -> Tile:
-    """For CUDA cores: a thread loads ``unroll`` vectors of ``per_thread`` outputs and each component at a time.
+    """The tile for CUDA cores. A thread loads ``unroll`` vectors at once for each of its outputs and components.
 
-    What is left to us was fast in half precision on an H200, widths 1024 to 16384: as many outputs a thread as leave
-    enough programs, and about eight vectors on their way.
+    The defaults (for arguments that are 0) were fast in half precision on an H200, at widths 1024 to 16384. With
+    them, a thread has as many outputs as possible without leaving too few programs, and about eight loads in flight.
     """
     dim, enough = plan.dim, PROGRAMS if plan.dim == 1 else 2 * PROGRAMS
     lanes = 16 if dim >= 4 and plan.num_out < 4 * PROGRAMS else 8
@@ -139,7 +144,7 @@ def fma_tile(plan: Plan, num_rows: int, itemsize: int, per_thread: int = 0, unro
 
 
 def _within(plan: Plan, num_rows: int, itemsize: int, threads: tuple[int, int, int, int], rounds: int = 1) -> Tile:
-    """A tile for CUDA cores, with fewer warps, and less at a time, where the input is too short for ``rounds``.
+    """A tile for CUDA cores, with fewer warps and vectors if the input is too short for ``rounds`` rounds.
 
     ``threads`` are the outputs and the vectors of a thread, the lanes along the input, and the warps.
     """
@@ -163,10 +168,10 @@ def dot_tile(
     num_warps: int = 4,
     num_stages: int = 0,
 ) -> Tile:
-    """For tensor cores: a program loads ``inp`` inputs of its rows and of all components of its outputs at a time.
+    """The tile for tensor cores. A program loads ``inp`` inputs at once, of its rows and of all weight components.
 
-    What is left to us lets two programs, of this kernel or the next, have their loads on a multiprocessor of an H200.
-    The input is split where there would be fewer programs than `PROGRAMS`.
+    The defaults (for arguments that are 0) leave room for the loads of two programs on a multiprocessor of an H200, of
+    this kernel or the next. The input is split if there would be too few programs otherwise.
     """
     height = next((h for h in DOT_TILES if num_rows * plan.size <= h), max(DOT_TILES))
     rows = max(1, height // plan.size)
@@ -175,10 +180,10 @@ def dot_tile(
     numbers = height + plan.dim * out
     chunk = next_power_of_2(most_loaded // numbers + 1) // 2
     num_tiles = ceil_div(plan.num_out, out) * ceil_div(num_rows, rows) * stacks
-    # Adding up parts takes the longer the higher they are: a program must have multiplied enough.
+    # Adding up parts takes longer if they have more rows, so each program must have enough to multiply.
     least = inp or (chunk if height == 16 else max(256, 1024 // plan.dim))
     splits = splits or max(1, min(most_splits, plan.num_in // least, PROGRAMS // num_tiles))
-    if splits * num_tiles <= PROGRAMS // 2:  # each has a multiprocessor to itself
+    if splits * num_tiles <= PROGRAMS // 2:  # each program has a multiprocessor to itself
         chunk *= 2
     inp = max(16, min(inp or chunk, next_power_of_2(ceil_div(plan.num_in, splits))))
     num_stages = num_stages or max(2, min(4, NUM_LOADED // (inp * numbers) - height // 64))
@@ -195,8 +200,9 @@ def decode_linear(
     frozen: bool = False,
     tile: Tile | None = None,
 ) -> Tensor:
-    """``activation(w . x + b)`` for (batch, features); weights that are ``frozen`` are read ahead of ``x``."""
+    """``activation(w . x + b)`` for ``x`` (batch, features). If ``frozen``, weights are read before ``x`` is ready."""
     x, weight = x.contiguous(), weight.contiguous()
+    bias = None if bias is None else bias.contiguous()
     batch, num_in = x.shape[0], x.shape[1] // algebra.dim
     num_out = weight.numel() // (stacks * algebra.dim * num_in)
     y = x.new_empty(batch, stacks * algebra.dim * num_out)

@@ -16,14 +16,15 @@ from algebranets.ops.device import PROGRAMS, ceil_div, next_power_of_2
 
 Flat = tuple[tuple[int, ...], ...]
 
-#: Numbers that a thread sums for outputs, and at most for weights, where it sums to the end: of 255 registers.
+#: The sums that a thread keeps for outputs, and the most for weights, of its 255 registers. Sums for weights are kept
+#: to the end of the program.
 SUMS, MOST_SUMS = 32, 96
-#: Components up to which a thread has many outputs at once; with more, the code would take long to compile.
+#: The most components with which a thread has many outputs at once. With more, the code would take long to compile.
 MAX_COMPONENTS = 5
 
 
 class Tile(NamedTuple):
-    """The channels of a program and of a thread, a thread's outputs side by side, a program's rows, and its warps."""
+    """The channels of a program and of a thread, the adjacent outputs of a thread, and a program's rows and warps."""
 
     width: int
     vector: int
@@ -33,7 +34,7 @@ class Tile(NamedTuple):
 
     @property
     def places(self) -> int:
-        """Runs of a program."""
+        """The number of runs of a program."""
         return self.num_warps * 32 * self.vector // self.width
 
 
@@ -46,7 +47,7 @@ def depthwise(
     adjoint: bool = False,
     tile: Tile | None = None,
 ) -> None:
-    """Writes the convolution of ``x`` by ``w``, or its adjoint, into ``y``; images are read as they lie in memory.
+    """Write the convolution of ``x`` by ``w``, or its adjoint, into ``y``. Images may have any memory format.
 
     ``slides`` are the stride, padding and dilation of each axis.
     """
@@ -56,7 +57,7 @@ def depthwise(
         (1, padding, -dilation, stride) if adjoint else (stride, -padding, dilation, 1)
         for stride, padding, dilation in slides
     )
-    run = ceil_div(tile.run, along[3]) * along[3]  # so that each run meets taps as the first does
+    run = ceil_div(tile.run, along[3]) * along[3]  # so that all runs meet the same taps
     sources, column_taps = taps(run, w.shape[1], *along)
     rows, runs = y.shape[2], ceil_div(y.shape[3], run)
     patch = _even(rows, tile.patch)
@@ -81,7 +82,7 @@ def depthwise_sums(
     slides: Sequence[tuple[int, ...]],
     tile: Tile | None = None,
 ) -> None:
-    """Writes into ``dw``, for each tap, the products of ``dy`` and what the tap meets of ``x``, over all places."""
+    """Write into ``dw``, for each tap, the sum over all places of ``dy`` times the part of ``x`` that the tap meets."""
     num_rows, num_columns, dim, channels = dw.shape
     tile = tile or tile_of_sums(x, dim, num_rows, num_columns, slides[1][0])
     (row_step, row_shift, row_pace), (step, shift, pace) = slides
@@ -91,7 +92,7 @@ def depthwise_sums(
     places = len(x) * ceil_div(rows, patch) * patch * runs
     group = rows_of_taps(dim, num_rows, num_columns)
     across = ceil_div(channels, tile.width)
-    # Enough programs to fill a GPU, and no more: what each has summed is summed in turn.
+    # Just enough programs to fill a GPU, because their sums have to be added up afterwards.
     parts = min(ceil_div(places, tile.places), ceil_div(2 * PROGRAMS, across * (num_rows // group)))
     partial = dw.new_empty(parts, *dw.shape)
     if places:
@@ -106,16 +107,16 @@ def depthwise_sums(
     torch.sum(partial, 0, out=dw)
 
 
-# Of M2(R)'s layers in MobileNet-v1 on an H200, tiles of one row and two warps were the fastest, or nearly.
+# For the M2(R) layers of MobileNet-v1 on an H200, tiles of one row and two warps were the fastest, or nearly so.
 
 
 def tile_of_images(x: Tensor, dim: int, columns: int, every: int) -> Tile:
-    """A thread has about `SUMS`: four outputs of two channels over an algebra of four components.
+    """The tile for images. A thread keeps about `SUMS` sums: four outputs of two channels for four components.
 
-    It has twice as many where outputs share sources, ``every`` so many of them, or where channels are so few that
-    threads side by side read from different places anyway.
+    It keeps twice as many if two adjacent outputs share their sources (``every`` is 2, the stride of an adjoint), or if
+    there are so few channels that adjacent threads read from different places anyway.
     """
-    if x.stride(1) != 1:  # channels are far apart: lanes lie along rows
+    if x.stride(1) != 1:  # channels are far apart, so lanes are along rows
         return Tile(1, 1, 2, 1, 4)
     run = 4 if dim <= MAX_COMPONENTS and columns % 4 == 0 else 2
     vector = min(16 // x.itemsize, _power_of_2(SUMS // (run * dim)))
@@ -126,7 +127,10 @@ def tile_of_images(x: Tensor, dim: int, columns: int, every: int) -> Tile:
 
 
 def tile_of_sums(x: Tensor, dim: int, num_rows: int, num_columns: int, step: int) -> Tile:
-    """A thread sums for each tap, as many channels as it can; outputs a ``step`` of 1 apart share most sources."""
+    """The tile for sums. A thread keeps sums for each tap, for as many channels as fit.
+
+    Its runs are longer if ``step`` is 1, because then adjacent outputs share most of their sources.
+    """
     if x.stride(1) != 1:
         return Tile(1, 1, 2, 1, 4)
     sums = rows_of_taps(dim, num_rows, num_columns) * num_columns * dim
@@ -136,7 +140,7 @@ def tile_of_sums(x: Tensor, dim: int, num_rows: int, num_columns: int, step: int
 
 
 def rows_of_taps(dim: int, num_rows: int, num_columns: int) -> int:
-    """Rows of taps that a program sums for: all, unless a thread could not hold their sums."""
+    """The number of tap rows of a program: all rows, or one if a thread cannot keep the sums of all."""
     return num_rows if num_rows * num_columns * dim <= MOST_SUMS else 1
 
 
@@ -145,12 +149,15 @@ def _power_of_2(most: int) -> int:
 
 
 def _width(channels: int) -> int:
-    """Channels of a program: a whole part of them, if that is not too few."""
+    """The channels of a program: the largest power of two from 16 to 64 that divides ``channels``, or 16 if none does.
+
+    It is smaller if there are 8 channels or fewer.
+    """
     return min(next_power_of_2(channels), max(16, min(64, channels & -channels)))
 
 
 def _even(rows: int, patch: int) -> int:
-    """Rows of a patch, ``patch`` or fewer, such that patches are of like size."""
+    """The rows of a patch: at most ``patch``, such that all patches have about the same size."""
     return max(1, ceil_div(rows, max(1, ceil_div(rows, patch))))
 
 
@@ -162,7 +169,7 @@ def _strides(x: Tensor, channels: int) -> tuple[int, ...]:
 
 @cache
 def table_of(terms: tuple[int, ...], dim: int, left: int, right: int, out: int) -> Flat:
-    """The table by which factors ``left`` and ``right`` of each of ``terms`` sum into factor ``out``."""
+    """The table of a product. ``left``, ``right`` and ``out`` are the places of its factors and result in a term."""
     rows: list[list[int]] = [[] for _ in range(dim)]
     for term in zip(*[iter(terms)] * 4, strict=True):
         rows[term[out]] += [term[left], term[right], term[3]]
@@ -171,9 +178,9 @@ def table_of(terms: tuple[int, ...], dim: int, left: int, right: int, out: int) 
 
 @cache
 def taps(run: int, num_taps: int, step: int, shift: int, pace: int, every: int) -> tuple[tuple[int, ...], Flat]:
-    """Sources that a run of outputs reads along an axis, and for each output taps and the places of their sources.
+    """The sources that a run of outputs reads along an axis and, for each output, its taps with the places of sources.
 
-    Output o meets tap t where ``o * step + shift + t * pace`` is a multiple of ``every``: the source is the quotient.
+    Output o meets tap t if ``o * step + shift + t * pace`` is a multiple of ``every``. The quotient is the source.
     """
     met = [[(t, o * step + shift + t * pace) for t in range(num_taps)] for o in range(run)]
     hits = [[(t, at // every) for t, at in row if at % every == 0] for row in met]

@@ -1,4 +1,4 @@
-"""Launches of ``gru_scan``: as many programs as run at once."""
+"""Launches of ``gru_scan``, with at most as many programs as run at the same time."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from algebranets.ops.device import ceil_div, next_power_of_2
 from algebranets.ops.gru_scan.kernel import gru_scan_bwd_kernel, gru_scan_fwd_kernel
 from algebranets.ops.kernel import is_interpreted
 
-#: Hidden units of a program, and rows: tensor cores want 16 of them.
+#: The hidden units of a program, and the choices for its rows. Tensor cores need at least 16.
 UNITS, ROWS = 16, (16, 32)
-#: Warps of a program, forward and backward, where it loads three times as much and must ask for it at once.
+#: The warps of a program, forward and backward. The backward loads three times as much, with all loads in flight.
 FORWARD_WARPS, BACKWARD_WARPS = 8, 16
-#: Counters of programs that have arrived lie this many numbers apart: in cache lines of their own.
+#: The distance between counters of arrived programs, in numbers, so that each has a cache line of its own.
 APART = 32
 
 
@@ -29,14 +29,14 @@ class Tile(NamedTuple):
 
 
 def choose(num_rows: int, num_units: int, device: torch.device) -> Tile | None:
-    """The tile with which all programs run at once, one on each multiprocessor; None if there is none."""
-    if device.type != "cuda":  # the interpreter runs one program after the other, so one has all units
+    """The tile with which all programs run at once, one on each multiprocessor, or None if no tile allows it."""
+    if device.type != "cuda":  # the interpreter runs programs one after the other, so one program has all units
         return Tile(ROWS[0], next_power_of_2(num_units))
     properties = torch.cuda.get_device_properties(device)
     processors, memory = properties.multi_processor_count, properties.shared_memory_per_block_optin
     for rows in ROWS:
-        programs = -(-num_units // UNITS) * -(-num_rows // rows)
-        # Weights of three gates, and what is loaded in a step: backward, all gates of the fewest rows at once.
+        programs = ceil_div(num_units, UNITS) * ceil_div(num_rows, rows)
+        # The weights of three gates, and what the backward loads: all gates at once with the fewest rows, else one.
         bytes_a_unit = 2 * (3 * UNITS + (3 * rows if rows == ROWS[0] else rows))
         if programs <= processors and bytes_a_unit * next_power_of_2(num_units) <= memory:
             return Tile(rows, UNITS)
@@ -52,9 +52,9 @@ def gru_scan(
     keep: bool = False,
     tile: Tile | None = None,
 ) -> tuple[Float[Tensor, "time1 row unit"], Float[Tensor, "kept row four unit"]]:
-    """All states, the first one included, and with ``keep``, for `gru_scan_backward`, r, z, n and W_hh h of n.
+    """All states including the first and, if ``keep``, the values for `gru_scan_backward`: r, z, n and W_hn h + b_hn.
 
-    ``gates`` are W_ih x, without biases; ``bias`` has those of r and of z, then n's of W_ih x and of W_hh h.
+    ``gates`` are W_ih x, without biases. ``bias`` has the biases of r and z, then b_ih of n and b_hh of n.
     """
     steps, (num_rows, num_units) = gates.shape[0], state.shape
     states = state.new_empty(steps + 1, num_rows, num_units)
@@ -79,9 +79,9 @@ def gru_scan_backward(
     reverse: bool = False,
     tile: Tile | None = None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Gradients of W_ih x, of W_hh h and of the first state, and of ``bias``, for each row its own.
+    """The gradients of W_ih x, of W_hh h and of the first state, and those of ``bias`` for each row.
 
-    ``grad`` is the gradient of all states but the first, ``grad_last`` a further one of the last.
+    ``grad`` is the gradient of all states but the first. ``grad_last`` is an additional gradient of the last state.
     """
     steps, num_rows, num_units = grad.shape
     grad_x = states.new_empty(steps, num_rows, 3 * num_units)
@@ -105,7 +105,7 @@ def _launch(kernel: Any, state: Tensor, tile: Tile | None, num_warps: int, *argu
     assert tile is not None, f"states {tuple(state.shape)} do not fit; `gru_scan.fits` says which do"
     programs, groups = ceil_div(num_units, tile.units), ceil_div(num_rows, tile.rows)
     arrived = counters(state.device, groups * APART)
-    # Each warp sums over its chunk of the units; tensor cores want 16 at a time.
+    # Each warp sums over its chunk of the units. Tensor cores need at least 16 units in a chunk.
     width = max(16, next_power_of_2(num_units))
     chunks = min(num_warps, width // 16)
     options = {} if is_interpreted() else {"launch_cooperative_grid": True}

@@ -14,12 +14,12 @@ from algebranets.ops.sparse_linear.kernel import (
     sparse_linear_pick_fwd_kernel,
 )
 
-# These were fast on an H200 in half precision over M2(R), nine of ten tuples zero, at widths 4096 and 8192.
-#: Few rows: warps of a program, each of which has one output. There are half as many where programs are few.
+# These were fast on an H200 in half precision over M2(R), with nine of ten tuples zero, at widths 4096 and 8192.
+#: For few rows: the warps of a program, each with one output. If there are few programs, they have half as many warps.
 NUM_WARPS = 16
-#: Rows that a program takes at most, sums that a thread has of them, and words of tuples that it has on their way.
+#: For few rows: the most rows of a program, sums of a thread, and words of tuples that a thread has in flight.
 MOST_ROWS, MOST_SUMS, MOST_WORDS = 2, 16, 8
-#: More rows: rows, components of outputs, and sums that a program takes at most.
+#: For more rows: the most rows, components of outputs, and sums of a program.
 DOT_ROWS, DOT_OUTPUTS, DOT_SUMS = 64, 256, 8192
 
 
@@ -34,10 +34,11 @@ def picked(
 ) -> Tensor:
     """``activation(w . x + b)`` for few rows, (batch, features).
 
-    ``weight`` is (starts, indices, values); no output has more tuples than ``longest``.
+    ``weight`` is (starts, indices, values). No output has more than ``longest`` tuples.
     """
-    starts, indices, values = weight
+    starts, indices, values = (t.contiguous() for t in weight)
     x, dim = x.contiguous(), algebra.dim
+    bias = None if bias is None else bias.contiguous()
     batch, num_in, num_out = len(x), x.shape[1] // dim, len(starts) - 1
     y = x.new_empty(batch, dim * num_out)
     if not y.numel():
@@ -66,19 +67,20 @@ def filled(
     activation: str | None = None,
     frozen: bool = False,
 ) -> Tensor:
-    """``activation(w . x + b)`` for more rows, (batch, features); ``weight`` is (maps, values)."""
-    maps, values = weight
+    """``activation(w . x + b)`` for more rows, (batch, features). ``weight`` is (maps, values)."""
+    maps, values = (t.contiguous() for t in weight)
     x, dim = x.contiguous(), algebra.dim
+    bias = None if bias is None else bias.contiguous()
     batch, num_in, num_out = len(x), x.shape[1] // dim, len(maps)
     y = x.new_empty(batch, dim * num_out)
     if not y.numel():
         return y
     rows = min(DOT_ROWS, max(16, next_power_of_2(batch)))
-    outputs = min(DOT_OUTPUTS, DOT_SUMS // rows)  # their components
+    outputs = min(DOT_OUTPUTS, DOT_SUMS // rows)  # components of outputs
     out = max(16, min(128, next_power_of_2(outputs // dim + 1) // 2))
     inp = 64 if dim <= 8 and dim * rows <= 256 else 32
     groups = ceil_div(num_out, out), ceil_div(batch, rows)
-    # Adding up what programs have found takes the longer the more rows it is of.
+    # Adding up the results of programs takes longer if they have more rows.
     splits = max(1, min(8 if rows <= 32 else 4, num_in // inp, PROGRAMS // (groups[0] * groups[1])))
     sums = shared_sums(x, splits, groups[0] * groups[1] * splits, dim * out * rows)
     terms, places = _table(algebra)
@@ -93,6 +95,6 @@ def filled(
 
 
 def _table(algebra: Algebra) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Its terms, one number after the other, and the places of its components in activations."""
+    """The terms of the algebra as a flat tuple, and the place of each component in activations."""
     terms = tuple(number for term in algebra.terms for number in term)
     return terms, tuple(algebra.order.index(k) for k in range(algebra.dim))

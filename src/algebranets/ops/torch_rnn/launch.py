@@ -20,19 +20,19 @@ _KERNELS: dict[str, Callable[..., Any]] = {
 def torch_rnn(
     mode: str, x: Tensor, state: list[Tensor], weights: list[Tensor], has_bias: bool, batch_sizes: Tensor | None
 ) -> list[Tensor]:
-    """torch's own kernel: the output and the last states."""
+    """Call torch's own kernel, and return the output and the last states."""
     hx = tuple(state) if mode == "LSTM" else state[0]
-    # One direction has two matrices, their biases and perhaps a projection. Weights are counted because torch.jit.trace
-    # makes tensors of sizes, which torch's kernel does not take.
+    # One direction has two matrices, their biases and perhaps a projection. We count weights, because torch.jit.trace
+    # turns sizes into tensors, and torch's kernel does not accept a tensor here.
     bidirectional = len(weights) > (5 if has_bias else 3)
-    # cuDNN's backward needs to know in the forward. A trace keeps what it is told, and may record gradients later.
+    # cuDNN must know in the forward whether a backward follows. A trace fixes this flag, and may need gradients later.
     records = torch.is_grad_enabled() or torch.jit.is_tracing()
     options = (has_bias, 1, 0.0, records, bidirectional)
     arguments = (x, hx, weights, *options, False) if batch_sizes is None else (x, batch_sizes, hx, weights, *options)
     if not x.is_cuda:
         return list(_KERNELS[mode](*arguments))
     with warnings.catch_warnings():
-        # cuDNN wants all weights in one buffer and says so; ours are made anew in each forward, and it copies them.
+        # cuDNN warns if the weights are not in one buffer. Ours are computed in each forward, and cuDNN copies them.
         warnings.filterwarnings("ignore", message="RNN module weights are not part of single contiguous chunk")
         return list(_KERNELS[mode](*arguments))
 
@@ -42,19 +42,19 @@ def torch_rnn_backward(
 ) -> list[Tensor]:
     """The gradients of ``x``, states and weights.
 
-    A graph cannot keep what autograd recorded, so the forward pass is run once more.
+    A graph cannot keep what autograd recorded, so the forward is computed again.
     """
     leaves = [t.detach().requires_grad_() for t in (x, *state, *weights)]
-    # Operators run below autograd, where nothing is recorded; this brings it back.
+    # Operators run below autograd, where nothing is recorded. This turns recording on again.
     recording = torch._C._SetExcludeDispatchKeyGuard(torch._C.DispatchKey.AutogradFunctionality, False)
     with torch.enable_grad(), recording:
         outputs = torch_rnn(mode, *apart(leaves, len(state)), *options)
         found = torch.autograd.grad(outputs, leaves, grads)
-    # An operator's outputs must not share memory, and cuDNN's gradients do.
+    # An operator's outputs must not share memory, but cuDNN's gradients do.
     return [grad.clone(memory_format=torch.contiguous_format) for grad in found]
 
 
 def apart(tensors: list[Tensor], num_states: int) -> tuple[Tensor, list[Tensor], list[Tensor]]:
-    """``x``, states and weights out of one list."""
+    """Split one list into ``x``, the states and the weights."""
     end = 1 + num_states
     return tensors[0], tensors[1:end], tensors[end:]

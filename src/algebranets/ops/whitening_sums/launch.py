@@ -1,4 +1,4 @@
-"""The launch of ``whitening_sums``: programs share the batch, and torch adds up what each of them has summed."""
+"""The launch of ``whitening_sums``: programs share the batch, and torch adds up their sums."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from torch import Tensor
 from algebranets.ops.device import PROGRAMS, ceil_div, next_power_of_2
 from algebranets.ops.whitening_sums.kernel import whitening_sums_fwd_kernel
 
-#: Numbers that a program holds at a time, and the most channels among them.
+#: The numbers that a program loads at a time, and the most channels of a program.
 TILE, MAX_WIDTH = 4096, 32
 #: The most programs: enough to fill a GPU. More would only leave more sums to add up.
 MAX_PROGRAMS = 4 * PROGRAMS
 
 
 def whitening_sums(left: Tensor | None, x: Tensor, scale: Tensor, center: Tensor) -> Tensor:
-    """The sums (component of ``left``, component of ``x``, channel)."""
+    """The sums, (component of ``left``, component of ``x``, channel)."""
     dim, num_channels = center.shape
     batch, num_places = len(x), prod(x.shape[2:])
     images = (x if left is None else left, x)

@@ -19,7 +19,7 @@ from algebranets.ops.window_attention.scores import PHASES, Layout
 
 
 class Tile(NamedTuple):
-    """How many queries and keys a program has at a time."""
+    """The number of queries and keys that a program has at a time, with its warps and pipeline stages."""
 
     queries: int
     keys: int
@@ -27,7 +27,7 @@ class Tile(NamedTuple):
     num_stages: int
 
 
-#: Tiles by the largest size of a head that they are for. ``bwd_keys`` loops over queries, the others loop over keys.
+#: Tiles by the largest head size that they are for. ``bwd_keys`` loops over queries, and the others loop over keys.
 FWD_TILES = {64: Tile(64, 64, 4, 3), 128: Tile(128, 32, 4, 3), 256: Tile(128, 32, 8, 2)}
 BWD_KEYS_TILES = {64: Tile(64, 64, 4, 3), 128: Tile(32, 64, 4, 2), 256: Tile(32, 64, 8, 2)}
 BWD_QUERIES_TILES = {64: Tile(64, 64, 4, 4), 128: Tile(64, 64, 4, 4), 256: Tile(128, 64, 8, 3)}
@@ -45,7 +45,7 @@ def window_attention(
     scores: Float[Tensor, "heads_phases batch_rows columns"],
     layout: Layout,
 ) -> tuple[Float[Tensor, "batch time embed"], Float[Tensor, "batch heads time"]]:
-    """The output and, for the backward, the logarithm of each query's sum of exponentials, to base 2."""
+    """The output and, for the backward, the base-2 logarithm of each query's sum of exponentials."""
     batch, time, embed = q.shape
     size = embed // layout.num_heads
     tile = choose(FWD_TILES, size)
@@ -65,9 +65,10 @@ def window_attention_backward(
     scores: Float[Tensor, "heads_phases batch_rows columns"],
     layout: Layout,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of the inputs q, k and v; ``scores`` become their own gradients, zero where there is no key.
+    """The gradients of the inputs q, k and v.
 
-    ``outputs`` are what `window_attention` returned.
+    ``outputs`` are the two tensors that `window_attention` returned. ``scores`` are overwritten with their gradients,
+    or with zeros in columns that have no key.
     """
     (q, k, v), (out, lse) = inputs, outputs
     batch, num_heads, time = lse.shape
@@ -93,7 +94,7 @@ def window_attention_backward(
 
 
 def _rows(x: Float[Tensor, "batch time embed"]) -> tuple[Tensor | int, ...]:
-    """A tensor and the strides of its batch and time; a copy if the features of a position are not contiguous."""
+    """A tensor and its strides of batch and time. It is copied if the features of a position are not contiguous."""
     x = x if x.stride(2) == 1 else x.contiguous()
     return x, *x.stride()[:2]
 
