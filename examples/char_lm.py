@@ -47,8 +47,8 @@ def write(model: nn.Module, prompt: str, num_characters: int) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", type=int, default=300, help="steps of training for each model")
-    parser.add_argument("--characters", type=int, default=200, help="characters to generate afterwards")
+    parser.add_argument("--steps", type=int, default=300, help="training steps for each model")
+    parser.add_argument("--characters", type=int, default=200, help="characters to generate with each model")
     arguments = parser.parse_args()
     text = load("python-prose").train
     for algebra in (an.R, an.M2R):

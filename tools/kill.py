@@ -1,12 +1,12 @@
-"""Kill training runs at random times, and check that they compute what an unbroken run does, bit for bit.
+"""Kill training runs at random times, and check that they compute the same as an unbroken run, bit for bit.
 
     python tools/kill.py --kills 20 --seed 0
 
 A small run on embedded data is trained once without a break. Then the same run is started in another folder, killed
 with SIGKILL at a random time, resumed, killed again, and so on. When it is finished, its losses and weights are
-compared with those of the unbroken run, and the next run begins, until there were as many kills as asked for. Prints a
-line for each kill; exits with 1 at the first difference. To see what a busy machine does, run it beside
-``yes > /dev/null``.
+compared with those of the unbroken run, and the next run begins, until there were as many kills as asked for. The
+script prints a line for each kill, and exits with 1 at the first difference. To test a busy machine, run
+``yes > /dev/null`` at the same time.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from safetensors.torch import load_file
 
 from algebranets.lab.train import RunFolder
 
-#: So many that training takes longer than starting, and most kills meet it.
+#: Enough steps for training to take longer than starting, so that most kills happen during training.
 STEPS = 600
-#: A network with batch norm, pruning masks and several evaluations: everything that a checkpoint has to hold.
+#: A run with batch norm, pruning masks and several evaluations, all of which must survive a kill.
 RECIPE = ["digits", "--algebra", "M2R", "--width", "0.25", "--set", f"steps={STEPS}", "--set", "evaluations=5"]
 RECIPE += ["--set", "data.batch_size=20", "--set", "pruning.sparsity=0.8", "--set", "pruning.every=5"]
 HARDWARE = ["--accelerator", "cpu", "--log-steps", "1", "--checkpoint-steps", "5", "--threads", "2"]
@@ -71,21 +71,21 @@ def main() -> int:
 
 
 def start(run: Path) -> subprocess.Popen[bytes]:
-    """Begin the run in this folder, or go on with it: the command is the same."""
+    """Start the run in this folder, or resume it. The command is the same."""
     command = [sys.executable, "-m", "algebranets", "train", *RECIPE, *HARDWARE, "--out", str(run)]
     environment = {**os.environ, "PYTHONWARNINGS": "ignore"}
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment)
 
 
 def end(process: subprocess.Popen[bytes], timeout: float | None = None) -> None:
-    """Wait for a process; one that fails ends this one too, with what it said."""
+    """Wait for a process. If it fails, exit with its output."""
     output, _ = process.communicate(timeout=timeout)
     if process.returncode:
         sys.exit(f"a run ended with exit code {process.returncode}:\n{output.decode()}")
 
 
 def is_finished(run: Path) -> bool:
-    """Whether the run's result and weights are there."""
+    """Whether the run's result and weights exist."""
     return RunFolder(run).finished() is not None
 
 
@@ -95,7 +95,7 @@ def last_step(run: Path) -> int:
 
 
 def compare(one: Path, other: Path) -> str:
-    """What the first difference between two finished runs is; nothing where there is none."""
+    """Describe how two finished runs differ. An empty string if they do not."""
     rows = [[_computed(row) for row in RunFolder(run).rows()] for run in (one, other)]
     if rows[0] != rows[1]:
         different = [pair for pair in zip(*rows, strict=False) if pair[0] != pair[1]]

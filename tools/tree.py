@@ -2,9 +2,9 @@
 
     python tools/tree.py
 
-The line of a Python file is the first line of its docstring, that of a template its first comment, that of a Markdown
-file its first heading, and that of a file of rows is made from the rows. Other files have their line in ``OTHERS``. A
-file without a line is an error, and so is a line in ``OTHERS`` without a file.
+The line is the first line of the docstring for a Python file, the first comment for a template, and the first heading
+for a Markdown file. For a file of rows it is computed from the rows. Other files have their line in ``OTHERS``. A file
+without a line is an error, and so is a line in ``OTHERS`` without a file.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ INTRODUCTION = """\
 
 `python tools/tree.py` writes this page from the first lines of the files; do not edit it by hand.
 """
-#: Files that cannot say themselves what they are.
+#: The lines of files that cannot describe themselves.
 OTHERS = {
     "benchmarks/speed-h200.svg": "Figure of the rows measured on an H200.",
     "results/cifar10-pruned.svg": "Figure: accuracy against sparsity, parameters and multiply-adds left.",
@@ -67,7 +67,7 @@ def tree(folder: Path, depth: int = 1) -> list[tuple[str, str]]:
 
 
 def describe(path: Path) -> str:
-    """What a file is, in one line."""
+    """Describe a file in one line."""
     name = path.relative_to(ROOT).as_posix()
     if path == PAGE:
         return heading(INTRODUCTION)
@@ -106,7 +106,7 @@ def comment(text: str) -> str:
 
 
 def rows_in(path: Path) -> str:
-    """What a file of rows holds: finished runs of recipes, or measurements of `algebranets bench`."""
+    """Describe a file of rows: finished runs of recipes, or measurements of `algebranets bench`."""
     rows = [json.loads(line) for line in path.read_text().splitlines()]
 
     def values(key: str) -> str:

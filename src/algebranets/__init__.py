@@ -1,4 +1,4 @@
-"""Neural networks over algebras: torch.nn's layers with tuples for numbers.
+"""Neural networks over algebras: torch.nn's layers with tuples instead of numbers.
 
 >>> import torch, algebranets as an
 >>> layer = an.nn.Linear(512, 512, algebra=an.M2R)  # a quarter of the parameters, half of the multiplies

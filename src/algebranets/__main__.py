@@ -4,7 +4,7 @@ import sys
 
 
 def main() -> None:
-    """Run the command line, or say in one line that it needs the extra ``algebranets[lab]``."""
+    """Run the command line. Without the extra ``algebranets[lab]``, exit with one line that asks for it."""
     try:
         import algebranets.lab  # noqa: F401  (raises without the extra)
     except ModuleNotFoundError as error:

@@ -1,6 +1,6 @@
-"""Checks of arguments and of settings.
+"""Checks of arguments and settings.
 
-Each returns the value that it was given, or raises a `ValueError` that says what must hold and what was given.
+Each check returns the value, converted if needed, or raises a `ValueError` that says what must hold and what was given.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from typing import Any, Literal, Union, get_args, get_origin
 
 #: The largest number of float64 values that torch can address.
 MOST_NUMBERS = 2**60 - 1
-#: Whole numbers of settings are smaller than this, because torch counts in 64 bits.
+#: The absolute values of whole numbers in settings are smaller than this, because torch counts in 64 bits.
 LARGEST_WHOLE = 2**63
 
 
 def one_of(name: str, value: Any, choices: Iterable[Any]) -> Any:
-    """One of ``choices``; the error names the closest of them.
+    """Check that ``value`` is one of ``choices``. The error suggests the closest one.
 
     >>> one_of("lowering", "block", ["auto", "blocks"])
     Traceback (most recent call last):
@@ -37,7 +37,7 @@ def one_of(name: str, value: Any, choices: Iterable[Any]) -> Any:
 
 
 def did_you_mean(value: Any, choices: Iterable[Any]) -> str:
-    """The sentence " Did you mean ...?" with the closest of ``choices``, or nothing if none is close.
+    """The sentence " Did you mean ...?" with the closest of ``choices``, or "" if none is close.
 
     >>> did_you_mean("relu6", ["relu", "silu"])
     " Did you mean 'relu'?"
@@ -47,7 +47,7 @@ def did_you_mean(value: Any, choices: Iterable[Any]) -> str:
 
 
 def closest(value: Any, choices: Iterable[Any]) -> str:
-    """The one of ``choices`` that is spelled most like ``value``, or "" if none is close.
+    """The element of ``choices`` that is spelled most like ``value``, or "" if none is close.
 
     >>> closest("relu6", ["relu", "silu"])
     'relu'
@@ -56,7 +56,7 @@ def closest(value: Any, choices: Iterable[Any]) -> str:
 
 
 def whole(name: str, value: Any, least: int | None = None) -> int:
-    """A whole number, not less than ``least``; a bool is no number.
+    """Check that ``value`` is a whole number, at least ``least``. A bool is not a number.
 
     >>> whole("num_layers", 2, least=1)
     2
@@ -76,7 +76,7 @@ def whole(name: str, value: Any, least: int | None = None) -> int:
 
 
 def per_axis(name: str, value: Any, num_axes: int, least: int) -> tuple[int, ...]:
-    """One whole number for each axis; a single number is taken for all of them."""
+    """Check and return one whole number, at least ``least``, for each axis. A single number is used for all axes."""
     values = tuple(value) if isinstance(value, Sequence) and not isinstance(value, str) else (value,) * num_axes
     if len(values) != num_axes:
         raise ValueError(f"{name} must be one number or {num_axes} of them; got {value!r}.")
@@ -84,21 +84,21 @@ def per_axis(name: str, value: Any, num_axes: int, least: int) -> tuple[int, ...
 
 
 def positive(name: str, value: Any, or_zero: bool = False) -> float:
-    """A finite number above 0, or 0 itself with ``or_zero``."""
+    """Check that ``value`` is a finite number above 0. With ``or_zero``, it may be 0."""
     if not _is_number(value) or not 0 <= value < math.inf or (value == 0 and not or_zero):
         raise ValueError(f"{name} must be a {'number from 0 on' if or_zero else 'positive number'}; got {value!r}.")
     return value
 
 
 def share(name: str, value: Any) -> float:
-    """A number from 0 to 1."""
+    """Check that ``value`` is a number from 0 to 1."""
     if not _is_number(value) or not 0 <= value <= 1:
         raise ValueError(f"{name} must lie between 0 and 1; got {value!r}.")
     return value
 
 
 def between(name: str, value: float, low: float, high: float) -> float:
-    """A number from ``low`` to ``high``; NaN is none.
+    """Check that ``value`` is a number from ``low`` to ``high``, and not NaN.
 
     >>> between("threads", 2000, 0, 1024)
     Traceback (most recent call last):
@@ -110,7 +110,7 @@ def between(name: str, value: float, low: float, high: float) -> float:
 
 
 def size(name: str, shape: Sequence[int]) -> tuple[int, ...]:
-    """The shape of a tensor that torch can address, whether or not there is memory for it."""
+    """Check that torch can address a tensor of this shape, whether or not there is memory for it."""
     if math.prod(shape) > MOST_NUMBERS:
         raise ValueError(
             f"{name} of shape {tuple(shape)} holds more numbers than torch can address, {MOST_NUMBERS:.1e}; "
@@ -134,10 +134,10 @@ _WORDS = {
 
 
 def typed(name: str, value: Any, annotation: Any) -> Any:
-    """A value of the type that ``annotation`` names; a whole number becomes a float and a list a tuple where it asks.
+    """Check that ``value`` has the type ``annotation``. Whole numbers are converted to float, and lists to tuples.
 
-    It knows the types that settings have: int, float, str, bool, None, tuples of one type, literals, unions, and
-    classes. A bool is no number.
+    The supported types are those of settings: int, float, str, bool, None, tuples of one type, literals, unions, and
+    classes. A bool is not a number.
 
     >>> typed("optimizer.lr", 1, float)
     1.0
@@ -164,7 +164,7 @@ def typed(name: str, value: Any, annotation: Any) -> Any:
 def fields(settings: Any, part: str = "") -> None:
     """Check every field of a frozen dataclass against its annotation, and convert it as `typed` does.
 
-    Call it in ``__post_init__``; errors name the field ``part.field``.
+    Call it in ``__post_init__``. Errors call the field ``part.field``.
     """
     kind: Any = type(settings)
     for name, parameter in parameters(kind).items():
@@ -173,7 +173,9 @@ def fields(settings: Any, part: str = "") -> None:
 
 
 def options(name: str, given: Any, function: Callable[..., Any]) -> dict[str, Any]:
-    """Keyword arguments that ``function`` (or a class) takes, all that it needs among them; ``name`` is its name.
+    """Check that ``given`` are keyword arguments of ``function``, which may be a class, and that none is missing.
+
+    Errors call the function ``name``.
 
     >>> options("point", {"x": 1, "yy": 2}, lambda x, y: (x, y))
     Traceback (most recent call last):
@@ -194,7 +196,7 @@ def options(name: str, given: Any, function: Callable[..., Any]) -> dict[str, An
 
 @cache
 def parameters(function: Any) -> Mapping[str, inspect.Parameter]:
-    """What a function or class takes, by name, with annotations as types."""
+    """The parameters of a function or class, by name, with annotations as types."""
     return inspect.signature(function, eval_str=True).parameters
 
 

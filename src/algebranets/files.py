@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, and named where they are damaged."""
+"""Writing files completely or not at all, and errors that name a damaged file."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from typing import Any
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A path to write to, which takes ``path``'s place when all is written and on the disk, and goes if that fails.
+    """Yield a temporary path to write to. At the end it replaces ``path``, or is removed if there was an error.
 
-    The file gets the mode that the umask gives, whatever mode its writer gave it (safetensors': for its owner only). A
-    disk that is full is an `OSError` that names ``path``, whatever error its writer raised (torch's: `RuntimeError`).
+    The file is on the disk before it replaces ``path``. It gets the mode that the umask gives, whatever mode its writer
+    gave it (safetensors makes it readable for its owner only). An error of the operating system, such as a full disk,
+    becomes an `OSError` that names ``path``, whatever error the writer raised (torch raises a `RuntimeError`).
 
     >>> import tempfile
     >>> target = Path(tempfile.mkdtemp()) / "deep" / "note.txt"
@@ -48,11 +49,11 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def _errno(error: BaseException | None) -> int | None:
-    """The number of the operating system's error that ``error`` is, came from or quotes; None if it is none."""
+    """The number of the operating system's error that ``error`` is, came from or quotes, or None."""
     while error is not None:
         if isinstance(error, OSError) and error.errno is not None:
             return error.errno
-        quoted = re.search(r"\(os error (\d+)\)", str(error))  # as Rust's libraries have it
+        quoted = re.search(r"\(os error (\d+)\)", str(error))  # as Rust's libraries write it
         if quoted:
             return int(quoted[1])
         error = error.__context__
@@ -60,7 +61,7 @@ def _errno(error: BaseException | None) -> int | None:
 
 
 def write(path: Path, text: str) -> None:
-    """``path.write_text``, whole or not at all."""
+    """Write ``text`` to a file, completely or not at all."""
     with replacing(path) as partial:
         partial.write_text(text, encoding="utf-8")
 
@@ -75,7 +76,7 @@ def append(path: Path, text: str) -> None:
 
 
 def parse(text: bytes, where: object, advice: str) -> Any:
-    """The value of a JSON text, or an error that says ``where`` the text is and what to do.
+    """Parse a JSON text. The error says ``where`` the text is and gives ``advice``.
 
     >>> parse(b"", "result.json", "Leave it out.")
     Traceback (most recent call last):

@@ -5,8 +5,8 @@
 >>> round(ours.parameters / real.parameters, 2), round(ours.multiplies / real.multiplies, 2)
 (0.25, 0.52)
 
-Multiply-adds are those of products with weights and of attention scores, as torch's own counter counts them. Norms,
-activations and biases are not counted, as is usual.
+Multiply-adds are counted for products with weights, for attention and for whitening. Other norms, activations and
+biases are not counted, as in torch's own counter.
 """
 
 from algebranets.accounting.account import Account, Row, account

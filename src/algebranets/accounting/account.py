@@ -21,16 +21,17 @@ class Row:
 
     Args:
         name: The layer's path in the model.
-        kind: The layer's class.
-        algebra: The name of its algebra.
-        parameters: Trained real numbers. A parameter that several layers share is counted in the first.
-        statistics: Running statistics and other real numbers that are stored and not trained.
-        nonzero: Parameters that are not zero.
-        multiplies: Real multiply-adds.
-        multiplies_left: Multiply-adds that are left if products with zero tuples are skipped.
-        values_loaded: Numbers that are loaded for them if each product loads its two tuples, as in the paper's Table 1.
-        bytes: Bytes of parameters that are read.
-        activations: Real numbers in the outputs.
+        kind: The name of the layer's class.
+        algebra: The name of the layer's algebra.
+        parameters: The number of parameters, in real numbers. A parameter of several layers is counted in the first.
+        statistics: The number of running statistics and other floating-point buffers, in real numbers.
+        nonzero: The number of parameters that are not zero.
+        multiplies: The number of real multiply-adds.
+        multiplies_left: The number of multiply-adds that remain if products with zero tuples are skipped.
+        values_loaded: The numbers loaded for the multiply-adds if each product loads its two tuples, as in the paper's
+            Table 1.
+        bytes: The number of bytes of parameters that are read.
+        activations: The number of real numbers in the output.
 
     >>> Row("fc", "Linear", "H", multiplies=16, values_loaded=8).intensity
     2.0
@@ -54,7 +55,7 @@ class Row:
         return self.multiplies / self.values_loaded if self.values_loaded else 0.0
 
 
-#: The work of one call, or None if no formula is known, and how many numbers the output has.
+#: The work of one call, or None if no formula is known, and the number of real numbers in its output.
 Call = tuple[Work | None, int]
 
 _SUMMED = [field.name for field in fields(Row) if field.type == "int"]
@@ -65,19 +66,20 @@ class Account(Row):
     """The cost of a model: the sums over its layers, and the layers themselves.
 
     Args:
-        name: The model's class.
-        kind: The classes of its layers.
-        algebra: The names of their algebras.
-        parameters: Trained real numbers.
-        statistics: Running statistics and other real numbers that are stored and not trained.
-        nonzero: Parameters that are not zero.
-        multiplies: Real multiply-adds.
-        multiplies_left: Multiply-adds that are left if products with zero tuples are skipped.
-        values_loaded: Numbers that are loaded for them if each product loads its two tuples, as in the paper's Table 1.
-        bytes: Bytes of parameters that are read.
-        activations: Real numbers in the layers' outputs.
-        rows: The layers.
-        unknown: Modules with matrices and without a formula; their multiplies are missing in the sums.
+        name: The name of the model's class.
+        kind: The names of its layers' classes.
+        algebra: The names of the algebras of layers that multiply.
+        parameters: The number of parameters, in real numbers.
+        statistics: The number of running statistics and other floating-point buffers, in real numbers.
+        nonzero: The number of parameters that are not zero.
+        multiplies: The number of real multiply-adds.
+        multiplies_left: The number of multiply-adds that remain if products with zero tuples are skipped.
+        values_loaded: The numbers loaded for the multiply-adds if each product loads its two tuples, as in the paper's
+            Table 1.
+        bytes: The number of bytes of parameters that are read.
+        activations: The number of real numbers in the layers' outputs.
+        rows: The costs of the layers.
+        unknown: Modules with matrices but without a formula. Their multiply-adds are missing in the sums.
 
     >>> import algebranets as an
     >>> cost = an.account(an.models.create("gru_lm", algebra="H", hidden_size=64))
@@ -89,10 +91,10 @@ class Account(Row):
     unknown: tuple[str, ...] = ()
 
     def stages(self, depth: int = 1) -> list[Row]:
-        """The rows, added up by the first parts of their names.
+        """Return the rows, summed by the first parts of their names.
 
         Args:
-            depth: How many parts of a name are kept: with 1, "stage1.0.conv1" is added to "stage1".
+            depth: The number of parts of a name to keep. With 1, "stage1.0.conv1" is added to "stage1".
         """
         groups: dict[str, list[Row]] = defaultdict(list)
         for row in self.rows:
@@ -100,7 +102,7 @@ class Account(Row):
         return [_total(name, rows) for name, rows in groups.items()]
 
     def to_dict(self) -> dict[str, Any]:
-        """The account as plain data for JSON."""
+        """Return the account as plain data for JSON."""
         return asdict(self)
 
     def __str__(self) -> str:
@@ -111,15 +113,15 @@ class Account(Row):
 
 
 def account(model: nn.Module, *inputs: Any) -> Account:
-    """The cost of one call ``model(*inputs)``.
+    """Return the cost of one call ``model(*inputs)``.
 
     The model runs once, in evaluation mode and without gradients, on the device of its parameters. On the meta device
-    this takes no time and no memory, and every number counts as not zero.
+    this takes no memory and little time, and every number counts as nonzero.
 
     Args:
-        model: The model or layer. Layers that have ``algebra_weights()`` and those of torch are counted; others are
+        model: The model or layer. Layers with a formula are counted (see `work`). Other modules that have matrices are
             named in ``unknown``.
-        inputs: The arguments of the call; by default those that ``model.example_inputs()`` returns.
+        inputs: The arguments of the call, by default those from ``model.example_inputs()``.
 
     >>> import torch, algebranets as an
     >>> layer = an.nn.Linear(512, 512, bias=False, algebra=an.M2R)
@@ -140,7 +142,7 @@ def account(model: nn.Module, *inputs: Any) -> Account:
             continue
         own = _own(module)
         known = [call for call in calls[name] if call[0] is not None]
-        if len(known) < len(calls[name]) and any(p.dim() > 1 for p, _ in own.values()):  # vectors scale or shift
+        if len(known) < len(calls[name]) and any(p.dim() > 1 for p, _ in own.values()):  # vectors only scale or shift
             unknown.append(name or type(module).__name__)
         if own or known:
             rows[name] = _row(name, module, own, calls[name], seen)
@@ -149,7 +151,7 @@ def account(model: nn.Module, *inputs: Any) -> Account:
 
 
 def _record(model: nn.Module, inputs: tuple[Any, ...]) -> dict[str, list[Call]]:
-    """The calls of each module, by its name."""
+    """Run the model and return the calls of each module by its name."""
     calls: dict[str, list[Call]] = defaultdict(list)
     handles = []
 
@@ -200,10 +202,10 @@ def _row(name: str, module: nn.Module, own: dict[str, tuple[Tensor, Tensor]], ca
 
 
 def _own(module: nn.Module) -> dict[str, tuple[Tensor, Tensor]]:
-    """The parameters of a module itself, by name: as they are stored, and as they are used, with masks applied."""
+    """The module's own parameters by name: each as it is stored, and as it is used, with masks applied."""
     own: dict[str, tuple[Tensor, Tensor]] = {}
     for name, parameter in module.named_parameters(recurse=False):
-        masked = getattr(module, name.removesuffix("_orig"), parameter)  # torch.nn.utils.prune
+        masked = getattr(module, name.removesuffix("_orig"), parameter)  # the name in torch.nn.utils.prune
         own[name] = (parameter, masked)
     for name, originals in getattr(module, "parametrizations", {}).items():
         for key, parameter in originals.named_parameters(recurse=False):
@@ -219,7 +221,7 @@ def _total(name: str, rows: list[Row]) -> Row:
 
 
 def _nonzero(tuples: Tensor) -> int:
-    """How many tuples, with components on the first axis, are not zero; on the meta device all."""
+    """The number of nonzero tuples, with components on the first axis. On the meta device, all are counted."""
     return tuples[0].numel() if tuples.is_meta else int(tuples.count_nonzero(0).count_nonzero())
 
 

@@ -1,8 +1,8 @@
 """Formulas that torch's FLOP counter lacks, so that it counts every lowering.
 
 torch's counter knows matrix products, convolutions and attention. It does not know fused recurrent kernels (cuDNN's and
-the CPU's), our operators and, in older versions, the CPU's fused attention. An operator of ours counts the multiplies
-of the algebra's table; combinations of components are additions and count nothing.
+the CPU's), our operators and, in older versions, the CPU's fused attention. Our operators count the multiplies of the
+algebra's table. Combinations of components are additions and count nothing.
 """
 
 from __future__ import annotations
@@ -20,32 +20,35 @@ Shape = tuple[int, ...]
 
 
 def cudnn_rnn(input_shape: Shape, weight_shapes: list[Shape], *_: Any, **__: Any) -> int:
-    """Each matrix multiplies each row of the input, which is (time, batch, features) or, packed, (rows, features)."""
+    """FLOPs of a recurrent layer in cuDNN: each matrix multiplies each row of the input.
+
+    The input is (time, batch, features) or, packed, (rows, features).
+    """
     return 2 * prod(input_shape[:-1]) * sum(prod(shape) for shape in weight_shapes if len(shape) == 2)
 
 
 def cudnn_rnn_backward(*arguments: Any, **options: Any) -> int:
-    """The gradients of the input and of the weights, each as many operations as the forward."""
+    """FLOPs of `cudnn_rnn`'s gradients: those of the input and of the weights each cost as much as the forward."""
     return 2 * cudnn_rnn(*arguments, **options)
 
 
 def mkldnn_rnn(input_shape: Shape, *rest: Any, **__: Any) -> int:
-    """One layer and direction on a CPU; the first two of ``rest`` are its matrices, then come the biases."""
+    """FLOPs of one recurrent layer and direction on a CPU. ``rest`` has the two matrices first, then the biases."""
     return 2 * prod(input_shape[:-1]) * sum(prod(shape) for shape in rest[:2])
 
 
 def mkldnn_rnn_backward(*arguments: Any, **options: Any) -> int:
-    """The gradients of the input and of the weights, each as many operations as the forward."""
+    """FLOPs of `mkldnn_rnn`'s gradients: those of the input and of the weights each cost as much as the forward."""
     return 2 * mkldnn_rnn(*arguments, **options)
 
 
 def attention(query: Shape, key: Shape, value: Shape, *_: Any, **__: Any) -> int:
-    """The products of queries and keys, and of weights and values."""
+    """FLOPs of attention: the products of queries and keys, and of attention weights and values."""
     return 2 * prod(query[:-1]) * key[-2] * (query[-1] + value[-1])
 
 
 def attention_backward(_grad: Shape, *arguments: Any, **__: Any) -> int:
-    """The scores again, then the gradients of scores, values, queries and keys."""
+    """FLOPs of attention's gradients: the scores again, then the gradients of scores, values, queries and keys."""
     query, key, value = arguments[:3]
     return 2 * attention(query, key, value) + 2 * prod(query[:-1]) * key[-2] * query[-1]
 
@@ -62,7 +65,7 @@ FORMULAS: dict[Any, Callable[..., int]] = {
 
 
 def register() -> None:
-    """Add the formulas to torch's counter, except for operators for which it has its own."""
+    """Add the formulas to torch's counter, except for operators that it already knows."""
     for op, formula in FORMULAS.items():
         if op not in flop_registry:
             register_flop_formula(op)(formula)

@@ -1,8 +1,8 @@
-"""How much a layer multiplies in one call, from its weights and the shapes of its inputs and outputs.
+"""Formulas for a layer's multiplies in one call, from its weights and the shapes of inputs and outputs.
 
-Each tuple of a weight is multiplied once for each row or place, and a product of tuples takes `Algebra.multiplies` real
-multiplies. Layers with ``algebra_weights()`` need no formula if they are linear or convolutions; for another layer of
-your own, write one with ``@work.register``.
+Each tuple of a weight is multiplied once for each row or position, and a product of tuples takes `Algebra.multiplies`
+real multiplies. Linear layers and convolutions with ``algebra_weights()`` need no formula. For other layers of your
+own, write a formula with ``@work.register``.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Product:
 
     Args:
         tuples: The weight, with components on the first axis.
-        times: How often each of its tuples is multiplied.
+        times: The number of times that each tuple of the weight is multiplied.
         algebra: The algebra; R by default.
 
     >>> import torch
@@ -49,7 +49,7 @@ class Work:
     Args:
         products: Products with weights.
         others: Real multiplies between activations, as in attention scores, or with matrices that are not weights.
-        read: How many numbers of its parameters the layer reads; None for all of them.
+        read: The number of parameters that the layer reads, in real numbers; None for all of them.
 
     >>> Work(others=12).products
     ()
@@ -62,15 +62,15 @@ class Work:
 
 @singledispatch
 def work(module: nn.Module, inputs: tuple[Any, ...], output: Any) -> Work | None:
-    """The work of one call, or None where no formula is known.
+    """Return the work of one call, or None if no formula is known.
 
-    A layer with ``algebra_weights()`` needs no formula of its own if it is linear or a convolution: each weight then
-    multiplies once for each row or place of the output (of the input, if the weight is transposed).
+    Linear layers and convolutions with ``algebra_weights()`` need no formula of their own. Each weight multiplies once
+    for each row or position of the output (of the input, if the weight is transposed).
 
     Args:
         module: The layer that was called.
-        inputs: All arguments of its ``forward``, defaults included.
-        output: What it returned.
+        inputs: All arguments of its ``forward``, including defaults.
+        output: The result of its ``forward``.
 
     >>> import torch, algebranets as an
     >>> layer = an.nn.Linear(8, 12, algebra=an.H)
@@ -89,7 +89,7 @@ def work(module: nn.Module, inputs: tuple[Any, ...], output: Any) -> Work | None
 
 @work.register
 def _(module: ann.SparseLinear, inputs: tuple[Any, ...], output: Tensor) -> Work:
-    """Only the tuples that are not zero are multiplied; their indices are read too."""
+    """Only nonzero tuples are multiplied. Their indices are read too."""
     w = module.weight
     read = sum(t.nbytes for t in (w.starts, w.indices, w.values, module.bias) if t is not None)
     rows = output.numel() // module.out_features
@@ -125,7 +125,7 @@ def _(module: ann.RelativeAttention, inputs: tuple[Any, ...], output: Tensor) ->
 
 @work.register
 def _(module: ann.Whitening1d | ann.Whitening2d | ann.Whitening3d, inputs: tuple[Any, ...], output: Tensor) -> Work:
-    """One matrix for each tuple: in evaluation mode, whitening and affine part are one product."""
+    """Each tuple is multiplied by one matrix, because whitening and affine map are one product in evaluation mode."""
     return Work(others=output.numel() * module.algebra.dim)
 
 
@@ -151,7 +151,7 @@ def _(
 
 @work.register
 def _(module: nn.RNNBase, inputs: tuple[Any, ...], output: Any) -> Work:
-    """Every matrix of every layer and direction."""
+    """Each matrix of each layer and direction multiplies once for each step."""
     steps = _num_steps(module, inputs)
     names = [name for name, _ in module.named_parameters() if name.startswith("weight")]
     return Work(tuple(Product(getattr(module, name)[None], steps) for name in names))
@@ -192,13 +192,13 @@ def _product(module: nn.Module, weight: AlgebraWeight, times: int) -> Product:
 
 
 def _num_rows(weight: AlgebraWeight, stored: Tensor, inputs: tuple[Any, ...], output: Any) -> int | None:
-    """How many rows or places a weight multiplies, or None if that cannot be seen from the shapes.
+    """The number of rows or positions that a weight multiplies, or None if the shapes do not tell.
 
-    The channels of the output must be those of the weight's first axis; for a transposed weight, those of the input.
+    The weight's first axis must have the channels of the output or, for a transposed weight, of the input.
     """
     x = inputs[0] if weight.transposed and inputs else output
     x = x[0] if isinstance(x, tuple) and x else x
-    axis = 1 - stored.dim()  # the channels stand before the axes that the kernel has
+    axis = 1 - stored.dim()  # the channel axis comes before the kernel's axes
     if not isinstance(x, Tensor) or x.dim() < -axis:
         return None
     num_channels = product.num_tuples(stored, weight.algebra, weight.stacks)[0] * weight.algebra.dim
@@ -206,13 +206,13 @@ def _num_rows(weight: AlgebraWeight, stored: Tensor, inputs: tuple[Any, ...], ou
 
 
 def _num_steps(module: Any, inputs: tuple[Any, ...]) -> int:
-    """How many steps of time all rows of a recurrent layer's input have together."""
+    """The number of time steps in a recurrent layer's input, summed over the batch."""
     x = inputs[0].data if isinstance(inputs[0], PackedSequence) else inputs[0]
     return x.numel() // module.input_size
 
 
 def _scores(module: Any, inputs: tuple[Any, ...]) -> int:
-    """The products of queries and keys, and of weights and values, with learned and zero keys included."""
+    """The multiplies of queries and keys, and of attention weights and values, including learned and zero keys."""
     query, key = inputs[:2]
     axis = 1 if module.batch_first and query.dim() == 3 else 0
     num_keys = key.shape[axis] + (module.bias_k is not None) + bool(module.add_zero_attn)

@@ -1,7 +1,7 @@
 """Algorithms that compute an algebra's product with fewer multiplies, such as Strassen's for M2(R).
 
 With combinations u_r of the weight's components and v_r of the input's, ``w . x = sum_r o_r u_r(w) v_r(x)``. Combining
-costs additions and, in finite precision, some accuracy; a large layer saves time.
+costs additions and, in finite precision, some accuracy. It saves time in large layers.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ class Bilinear:
     inputs: Matrix
     #: o: for each component of the output, the coefficient of each product.
     outputs: Matrix
-    #: By what factor the rounding error exceeds that of the plain product, over all outputs, for independent components
-    #: of equal variance. In float32 the sums within products are rounded, so it is the norm of all products that make
-    #: the outputs, divided by the norm of the outputs.
+    #: The rounding error over all outputs, divided by that of the plain product, for independent components of equal
+    #: variance. In float32 the sums within products are rounded, so it is the norm of all products that make up the
+    #: outputs, divided by the norm of the outputs.
     growth: float = field(repr=False, compare=False)
-    #: The same factor in half precision. There the plain product rounds only its outputs; this one also rounds each
-    #: product and each combination of weights or inputs.
+    #: The value of ``growth`` in half precision. There the plain product rounds only its outputs. The algorithm also
+    #: rounds each product and each combination of weights or inputs.
     half_growth: float = field(repr=False, compare=False)
 
     @property
@@ -40,7 +40,7 @@ class Bilinear:
 
     @property
     def terms(self) -> Terms:
-        """The table of the algebra whose product it computes."""
+        """The table of the product that the algorithm computes, as in `Algebra.terms`."""
         table: dict[tuple[int, int, int], float] = defaultdict(float)
         for u, v, o in zip(self.weights, self.inputs, zip(*self.outputs, strict=True), strict=True):
             for (i, a), (j, b), (k, c) in product(_filled(u), _filled(v), _filled(o)):
@@ -50,7 +50,7 @@ class Bilinear:
 
 
 def _algorithm(weights: Matrix, inputs: Matrix, outputs: Matrix) -> Bilinear:
-    """The algorithm with these coefficients, and how it rounds."""
+    """The algorithm with these coefficients and the growth of rounding errors that they cause."""
     algorithm = Bilinear(weights, inputs, outputs, 1.0, 1.0)
     plain = [0.0] * len(outputs)
     for _, _, k, c in algorithm.terms:
@@ -70,8 +70,8 @@ def _algorithm(weights: Matrix, inputs: Matrix, outputs: Matrix) -> Bilinear:
 def find_bilinear(dim: int, terms: Terms) -> Bilinear:
     """The algorithm with the fewest products that is known here for a table.
 
-    Tables of C, H, matrices, dual numbers, the cross product and their tensor products have one. For all other tables
-    it is the table itself, with one product for each entry.
+    Algorithms are known for C, H, the 2 x 2, 3 x 3 and 4 x 4 real matrices, the dual numbers, the cross product and
+    tensor products of two of them. For all other tables it is the table itself, with one product for each entry.
     """
     if terms in _KNOWN:
         return _KNOWN[terms]
@@ -117,7 +117,7 @@ def _kronecker(a: Matrix, b: Matrix) -> Matrix:
 def _matrices_of_matrices(a: Bilinear, m: int, b: Bilinear, n: int) -> Bilinear:
     """The algorithm for mn x mn matrices, taken as m x m matrices of n x n matrices."""
     composed = _tensor(a, b)
-    # Each entry's place among the pairs, (outer row, outer column, inner row, inner column), row by row.
+    # For each matrix entry, row by row, its place in the order (outer row, outer column, inner row, inner column).
     places = [((p * m + q) * n + r) * n + s for p, r, q, s in product(range(m), range(n), range(m), range(n))]
 
     def entries(rows: Matrix) -> Matrix:
@@ -136,7 +136,10 @@ def _filled(row: Iterable[float]) -> list[tuple[int, float]]:
 
 
 def _parse(text: str) -> Bilinear:
-    """Read one product a line: coefficients of the weight, of the input, and in each output; "/ 2" halves the first."""
+    """Read an algorithm with one product in each line: coefficients of the weight, of the input, and in each output.
+
+    "/ 2" at the end of a line halves the coefficients of the weight.
+    """
     weights, inputs, outputs = [], [], []
     for line in text.strip().splitlines():
         entries, _, divisor = line.partition("/")
@@ -218,5 +221,5 @@ _CROSS = _parse("""
      1 -1  0 | 0  1  1 | 0 -1  1 / 2
 """)
 
-#: Each algorithm by the table of the product that it computes.
+#: The known algorithms, by the tables of the products that they compute.
 _KNOWN = {known.terms: known for known in (_C, _H, _M2, _M3, _matrices_of_matrices(_M2, 2, _M2, 2), _DUAL, _CROSS)}

@@ -1,7 +1,8 @@
-"""How left multiplication splits into blocks, found exactly from the table.
+"""The blocks of left multiplication, found exactly from the table.
 
-L(w) is block-diagonal: m_1 copies of rho_1(w), then m_2 copies of rho_2(w), and so on. For M2(R) these are two copies
-of one 2 x 2 block: left multiplication never mixes the columns of a matrix.
+L(w), the matrix of left multiplication by w, is block-diagonal: m_1 copies of rho_1(w), then m_2 copies of rho_2(w),
+and so on. For M2(R) these are two copies of one 2 x 2 block, because left multiplication never mixes the columns of a
+matrix.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class Block:
     spans: tuple[tuple[slice, slice], ...] = field(init=False, repr=False, compare=False)
     #: rho as a matrix: for each cell, row by row, the coefficient of each component of the weight.
     cells: tuple[tuple[int, ...], ...] = field(init=False, repr=False, compare=False)
-    #: The same, column by column.
+    #: rho as a matrix in the same form as ``cells``, but with the cells column by column.
     transposed_cells: tuple[tuple[int, ...], ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -56,7 +57,7 @@ class Block:
 
     @property
     def num_copies(self) -> int:
-        """On how many lists of components rho(w) acts."""
+        """The number of lists of components that rho(w) acts on."""
         return len(self.copies)
 
     @property
@@ -71,7 +72,7 @@ class Block:
 
     @property
     def waste(self) -> float:
-        """The share of rho(w) that is always zero and lies outside its `spans`."""
+        """The share of rho(w) that is outside its `spans`, and so always zero."""
         inside = sum((rows.stop - rows.start) * (cols.stop - cols.start) for rows, cols in self.spans)
         return 1 - inside / self.size**2
 
@@ -131,7 +132,7 @@ def _connected(dim: int, terms: Terms) -> list[tuple[int, ...]]:
 def _match(
     pattern: tuple[int, ...], members: tuple[int, ...], entry: dict[tuple[int, int], Entry]
 ) -> tuple[int, ...] | None:
-    """``members`` in an order in which left multiplication acts on them as on ``pattern``, or None."""
+    """Order ``members`` so that left multiplication acts on them as on ``pattern``. None if there is no such order."""
     if len(pattern) != len(members):
         return None
 

@@ -87,7 +87,7 @@ BIQUATERNIONS_IN_M2C = (
     (0, 0, -1, 0, -1, 0, 0, 0),
 )
 
-#: The constructors that `get` knows by name, and the largest number of arguments of each; the first is required.
+#: The constructors that `get` knows by name, and the largest number of arguments of each. Only the first is required.
 _BY_NUMBERS: dict[str, tuple[Callable[..., Algebra], int]] = {
     "matrix": (matrix, 1),
     "diagonal": (diagonal, 1),

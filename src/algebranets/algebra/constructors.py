@@ -1,4 +1,4 @@
-"""Algebras made from numbers, groups and other algebras."""
+"""Functions that construct algebras from numbers, groups and other algebras."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def cayley_dickson(levels: int) -> Algebra:
     of a, then those of b.
 
     Args:
-        levels: How often the real numbers are doubled: 0 for R, 1 for C, 2 for H, 3 for the octonions.
+        levels: The number of doublings, starting from the real numbers: 0 for R, 1 for C, 2 for H, 3 for the octonions.
 
     >>> octonions = cayley_dickson(3)
     >>> octonions.dim, octonions.associative, octonions.conjugation is not None
@@ -186,7 +186,7 @@ def tensor(outer: Algebra, inner: Algebra, name: str | None = None) -> Algebra:
 
     Args:
         outer: The algebra of the tuples.
-        inner: The algebra of their entries. Its components lie innermost.
+        inner: The algebra of their entries. Its components are innermost.
         name: The name of the result; the two names joined by "*" by default.
 
     >>> tensor(cayley_dickson(2), cayley_dickson(1), name="biquaternions").multiplies
@@ -203,7 +203,7 @@ def tensor(outer: Algebra, inner: Algebra, name: str | None = None) -> Algebra:
 
 
 def opposite(algebra: Algebra) -> Algebra:
-    """The opposite algebra: the same tuples, with x . y the product y . x of the given algebra.
+    """The opposite algebra, in which x . y is the product y . x of the given algebra.
 
     Args:
         algebra: The algebra.
@@ -217,11 +217,11 @@ def opposite(algebra: Algebra) -> Algebra:
 
 
 def change_basis(algebra: Algebra, basis: Sequence[Sequence[int]], name: str) -> Algebra:
-    """The same algebra written in another basis.
+    """Write an algebra in another basis.
 
     Args:
         algebra: The algebra.
-        basis: The new components: row n holds the coefficients of the n-th in the old components, whole numbers.
+        basis: The new components. Row n is the n-th one, as whole coefficients of the old components.
         name: The name of the result.
 
     >>> split_complex = change_basis(diagonal(2), [[1, 1], [1, -1]], name="split-complex")

@@ -53,7 +53,7 @@ def _sum(parts: Iterable[tuple[int, Combination]]) -> Combination:
 
 
 def _settle(element: int, settled: set[int], products: Products) -> None:
-    """Add a basis element to ``settled``, and all basis elements that are products of those in it, up to a factor."""
+    """Add a basis element to ``settled``, and all basis elements that are, up to a factor, products of settled ones."""
     settled.add(element)
     waiting = [element]
     while waiting:

@@ -1,4 +1,4 @@
-"""Multiplication tables as text, LaTeX, lists, dicts and files: how they are read and written.
+"""Readers of multiplication tables, which may be text, LaTeX, lists, dicts and files.
 
 Rows are the left factor (the weight), columns the right factor (the input), entries the product. An entry is one of
 
@@ -6,7 +6,7 @@ Rows are the left factor (the weight), columns the right factor (the input), ent
 - a whole number: ``0`` for zero, ``k`` or ``-k`` for plus or minus the k-th component, counted from 1;
 - a list of whole numbers: the coefficient of each component.
 
-Files that the package writes hold coefficients instead: a list of ``(i, j, k, coefficient)`` as in `Algebra.terms`.
+Files that the package writes have a list of ``(i, j, k, coefficient)`` instead, as in `Algebra.terms`.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ Products = dict[tuple[int, int], dict[int, int]]
 
 #: The largest number of components that an algebra can have.
 MAX_DIM = 256
-#: Characters with a meaning in tables, which no component's name can have.
+#: Characters with a meaning in tables, which the name of a component must not contain.
 _COMPONENT_MARKS = "+-*|&$\\=:"
-#: Characters that no algebra's name can have.
+#: Characters that the name of an algebra must not contain.
 _NAME_MARKS = "|&$\\"
 
 
@@ -95,7 +95,7 @@ def read(table: Any) -> Table:
     A dict has one of these forms:
 
     - ``{"name": ..., "components": [...], "table": ...}``, the first two optional;
-    - ``{"name": ..., "components": [...], "terms": [[i, j, k, coefficient], ...]}``, as `Algebra.to_dict` gives it;
+    - ``{"name": ..., "components": [...], "terms": [[i, j, k, coefficient], ...]}``, as `Algebra.to_dict` returns it;
     - ``{"a": {"a": "a", "b": "b"}, "b": {...}}``: left factor, right factor, product.
     """
     if isinstance(table, str):
@@ -126,7 +126,7 @@ def load(path: Path) -> Any:
 
 
 def write_combination(combination: Mapping[int, int], components: Sequence[str]) -> str:
-    """``{0: 1, 2: -3}`` as ``a-3c``."""
+    """Write a combination of components as text: ``{0: 1, 2: -3}`` becomes ``a-3c``."""
     text = ""
     for k, c in sorted(combination.items()):
         size = "" if abs(c) == 1 else f"{abs(c)}*" if components[k].isdecimal() else str(abs(c))
@@ -172,7 +172,7 @@ def _read_nested(table: Mapping[Any, Any]) -> Table:
 
 
 def _read_terms(terms: Any) -> Products:
-    """The coefficients in a list of terms; `Algebra` checks their values."""
+    """Read a list of terms. `Algebra` checks their values."""
     products: Products = {}
     for term in terms if isinstance(terms, list | tuple) else [terms]:
         if not isinstance(term, list | tuple) or len(term) != 4 or not all(map(_is_whole, term)):
@@ -189,7 +189,7 @@ def _is_whole(number: object) -> bool:
 
 
 def _read_rows(name: str | None, components: tuple[str, ...], rows: list[tuple[str, Any]]) -> Table:
-    """The table with these ``rows``: for each, its name in errors and its entries."""
+    """Read the rows of a table. Each row is a name, which errors show, and its entries."""
     check_components(components)
     if len(rows) != len(components):
         raise ValueError(
@@ -230,7 +230,7 @@ def _read_cell(cell: Any, components: tuple[str, ...]) -> dict[int, int]:
 
 
 def _read_combination(text: str, components: tuple[str, ...]) -> dict[int, int]:
-    """``a - 3c`` as ``{0: 1, 2: -3}``."""
+    """Read a combination of components: ``a - 3c`` becomes ``{0: 1, 2: -3}``."""
     compact = re.sub(r"\s+", "", text)
     if not compact:
         raise ValueError("the entry is empty; write 0 where there is no product.")
@@ -251,7 +251,7 @@ def _read_combination(text: str, components: tuple[str, ...]) -> dict[int, int]:
 
 
 def _split_factor(term: str) -> tuple[int, str]:
-    """``3c`` or ``3*c`` as ``(3, "c")``; a component that is a number needs the ``*``."""
+    """Split ``3c`` or ``3*c`` into ``(3, "c")``. If the name of a component is a number, it needs the ``*``."""
     match = re.fullmatch(r"([0-9]{1,20})(?:\*(.+)|([^0-9*].*))", term)
     return (int(match[1]), match[2] or match[3]) if match else (1, term)
 
@@ -285,7 +285,7 @@ def _without_latex(line: str) -> str:
 
 
 def _split(line: str) -> tuple[str, list[str]]:
-    """A line's label and its cells: separated by ``&``, or after a ``|`` by blanks."""
+    """Split a line into its label and its cells. These are separated by ``&``, or by blanks after a ``|``."""
     if "&" in line:
         label, *cells = [cell.strip() for cell in line.split("&")]
         return label, cells

@@ -1,4 +1,4 @@
-"""The `Algebra` value: a multiplication table and what follows from it, in exact arithmetic.
+"""The `Algebra` value: a multiplication table and its properties, computed in exact arithmetic.
 
 Indices: i, j, k = component of the weight (left factor), of the input (right factor), of the product.
 """
@@ -56,14 +56,15 @@ class Algebra:
     components: tuple[str, ...]
     terms: tuple[tuple[int, int, int, int], ...]
 
-    # Layers read these in every forward, so they are computed at once: torch.compile cannot trace a `cached_property`,
-    # which takes a lock in Python 3.11.
+    # Layers read these fields in every forward. They are computed at construction, because torch.compile cannot trace a
+    # `cached_property`, which takes a lock in Python 3.11.
 
-    #: How left multiplication splits: L(w) is block-diagonal, with each `Block` in one or more equal copies.
+    #: The blocks of left multiplication: L(w) is block-diagonal, with each `Block` in one or more equal copies.
     blocks: tuple[Block, ...] = field(init=False, repr=False, compare=False)
     #: The order in which activations store components: block by block and copy by copy, so that folding is a view.
     order: tuple[int, ...] = field(init=False, repr=False, compare=False)
-    #: Whether there is one block and it holds each component once, as for M_n(R): then nothing has to be expanded.
+    #: Whether there is one block, whose entries are the components, each once, as for M_n(R). Then weights are stored
+    #: as rho(w), and nothing has to be built from them.
     folded: bool = field(init=False, repr=False, compare=False)
     #: An algorithm for the product with few multiplies.
     bilinear: Bilinear = field(init=False, repr=False, compare=False)
@@ -102,10 +103,10 @@ class Algebra:
             )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Copies and pickles hold the table only; everything else is derived from it again."""
+        """Copy and pickle the table only. Everything else is derived from it again."""
         return type(self), (self.name, self.components, self.terms)
 
-    # How to make one --------------------------------------------------------------------------------------------------
+    # Construction -----------------------------------------------------------------------------------------------------
 
     @classmethod
     def from_products(
@@ -120,7 +121,7 @@ class Algebra:
             name: The algebra's name.
             products: ``products[i, j]`` is the product of components i (weight) and j (input), a combination
                 ``{component: coefficient}``. Absent pairs give zero.
-            components: The names of the components, or how many there are.
+            components: The names of the components, or their number.
 
         >>> Algebra.from_products("dual", {(0, 0): {0: 1}, (0, 1): {1: 1}, (1, 0): {1: 1}}, 2).multiplies
         3
@@ -135,8 +136,9 @@ class Algebra:
 
         Args:
             table: Text as `parse` takes it, a list of rows, or a dict; rows are the left factor. An entry of a row is
-                text such as "-a", "0" or "a + 2b", or ``k`` or ``-k`` for plus or minus the k-th component from 1.
-            name: The algebra's name. It is needed if the table has none.
+                text such as "-a", "0" or "a + 2b", or a number: ``k`` or ``-k`` is plus or minus the k-th component,
+                counted from 1.
+            name: The algebra's name. It is required if the table has none.
 
         >>> Algebra.from_table([["a", "b"], ["b", "-a"]], name="my C").commutative
         True
@@ -154,7 +156,7 @@ class Algebra:
         Args:
             text: The table as the paper prints it, with the algebra's name in the upper left corner. Rows are the left
                 factor, the weight. LaTeX source works too.
-            name: The algebra's name, if it is not to be the table's.
+            name: The algebra's name. By default it is the one in the table.
 
         >>> Algebra.parse('''
         ...     split | a b
@@ -234,7 +236,7 @@ class Algebra:
                     out[k] += c * wi * xj
         return {k: v for k, v in out.items() if v}
 
-    # What follows from the table --------------------------------------------------------------------------------------
+    # Properties -------------------------------------------------------------------------------------------------------
 
     @cached_property
     def unit(self) -> tuple[int | Fraction, ...] | None:
@@ -261,17 +263,17 @@ class Algebra:
 
     @property
     def multiplies(self) -> int:
-        """Real multiplies in one product of two tuples: the number of entries of the table that are not zero."""
+        """The number of real multiplies in one product of two tuples, one for each term of the table."""
         return len(self.terms)
 
     @property
     def values_loaded(self) -> int:
-        """Real numbers read for one product of two tuples."""
+        """The number of real numbers that are read for one product of two tuples."""
         return 2 * self.dim
 
     @property
     def weight_reuse(self) -> int | None:
-        """How many output components one weight component reaches, or None if that differs between components."""
+        """The number of output components that one weight component contributes to, or None if it is not constant."""
         reached: list[set[int]] = [set() for _ in self.components]
         for i, _, k, _ in self.terms:
             reached[i].add(k)
@@ -280,9 +282,10 @@ class Algebra:
 
     @cached_property
     def conjugation(self) -> tuple[Combination, ...] | None:
-        """Images of the components under the map x -> x̄ = t(x) 1 - x with x x̄ = n(x) 1, or None if there is none.
+        """The images of the components under the map x -> x̄ = t(x) 1 - x with x x̄ = n(x) 1, or None.
 
-        It exists for C, H, the octonions, M2(R) (the adjugate) and the dual numbers, not for M3(R) or M2(C).
+        Here t(x) and n(x) are real numbers. Such a map exists for C, H, the octonions, M2(R) (the adjugate) and the
+        dual numbers, but not for M3(R) or M2(C).
         """
         if self.unit is None:
             return None

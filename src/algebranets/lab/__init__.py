@@ -1,6 +1,6 @@
 """The lab: data sets, training, recipes, reports, benchmarks and the command line.
 
-It needs the extra ``algebranets[lab]``; the rest of the package needs torch, safetensors and jaxtyping alone.
+It needs the extra ``algebranets[lab]``. The rest of the package needs only torch, safetensors and jaxtyping.
 """
 
 from importlib.util import find_spec

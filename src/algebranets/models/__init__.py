@@ -1,12 +1,12 @@
-"""The paper's networks, each over any algebra; over R they are the ordinary ones.
+"""The paper's networks over any algebra. Over R they are the ordinary networks.
 
 >>> import torch, algebranets as an
 >>> model = an.models.create("resnet18", algebra="M2R", width=0.5, num_classes=10)
 >>> model(torch.randn(2, 3, 32, 32)).shape
 torch.Size([2, 10])
 
-Sizes are in real numbers, as everywhere in the library. ``width`` multiplies channels, and the result is rounded to the
-nearest whole tuples.
+Sizes count real numbers, as everywhere in the library. ``width`` multiplies the numbers of channels, which are rounded
+to the nearest whole number of tuples.
 """
 
 from algebranets.models.cifar_resnet import CifarResNet

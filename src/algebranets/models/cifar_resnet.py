@@ -1,7 +1,8 @@
 """The pre-activation ResNet of the paper's CIFAR-10 table (Appendix), after Gaudet and Maida (2018).
 
-It has three stages of residual blocks; a block is norm, ReLU and 3 x 3 convolution, twice. Between stages a transition
-halves the image and doubles the channels: a block with stride 2, concatenated with a 1 x 1 projection of its input.
+It has three stages of residual blocks. A block is a norm, an activation and a 3 x 3 convolution, twice. Between stages,
+a transition halves the height and width and doubles the channels. It is a block with stride 2, concatenated with a
+1 x 1 projection of its input.
 """
 
 from __future__ import annotations
@@ -28,14 +29,14 @@ class _Block(nn.Module):
 
 
 class Residual(_Block):
-    """A block added to its input, which is projected if its channels differ."""
+    """A block added to its input. The input is projected if the number of channels changes."""
 
     def forward(self, x: Tensor) -> Tensor:
         return self.shortcut(x) + self._residual(x)
 
 
 class Transition(_Block):
-    """A block of stride 2, concatenated with its projected input: half the image, twice the tuples."""
+    """A block with stride 2, concatenated with its projected input: half the height and width, twice the tuples."""
 
     def __init__(self, kit: Kit, channels: int) -> None:
         super().__init__(kit, channels, channels, stride=2)
@@ -51,20 +52,20 @@ class CifarResNet(ImageNetwork):
     """The paper's CIFAR-10 network over an algebra.
 
     Its stages have 32, 64 and 128 real channels times ``width``. The first convolution has 16 tuples times ``width``,
-    and over R 32 channels times ``width``: the paper says "half the original channels, all others a quarter".
+    or over R 32 channels times ``width``. The paper says "half the original channels, all others a quarter".
 
     Args:
         algebra: The algebra, an `Algebra` or a name such as "M2R".
-        width: A factor of all channels. Channels are rounded to the nearest whole tuples, halves up.
-        num_blocks: Blocks in each of the three stages.
+        width: A factor for all numbers of channels. They are rounded to the nearest whole number of tuples, halves up.
+        num_blocks: The number of blocks in each of the three stages.
         num_classes: The number of classes.
-        in_channels: Channels of the images.
-        activation: "relu", "swish", or "mean-gate" or "determinant-gate", which act on whole tuples.
-        norm: "batch" for batch norm or "whitening".
-        lift: What the components of the lifted image are besides the image: "learned", "zeros" or "copy".
+        in_channels: The number of channels of the images.
+        activation: "relu", "swish", "mean-gate" or "determinant-gate". The gates act on whole tuples.
+        norm: "batch" (batch norm) or "whitening".
+        lift: The components of the lifted image besides the image itself: "learned", "zeros" or "copy".
         init: "glorot" (each component independently) or "polar" (tuples of random size and direction).
-        lowering: How products are computed. "auto" chooses by device, shape and dtype; "blocks", "bilinear",
-            "kernels" and "reference" are ways to compute them. All give the same result up to rounding.
+        lowering: How products are computed: "auto" (chosen by device, shape and dtype), "blocks", "bilinear",
+            "kernels" or "reference". All give the same result up to rounding.
 
     >>> import torch, algebranets as an
     >>> model = an.models.create("cifar_resnet", algebra=an.M2R, num_blocks=2)
@@ -108,6 +109,6 @@ class CifarResNet(ImageNetwork):
 
 
 def _stage(kit: Kit, channels: int, num_blocks: int) -> nn.Sequential:
-    """A transition, then blocks on twice as many tuples."""
+    """A stage: a transition, then residual blocks with twice as many tuples."""
     blocks = (Residual(kit, 2 * channels, 2 * channels) for _ in range(num_blocks - 1))
     return nn.Sequential(Transition(kit, channels), *blocks)

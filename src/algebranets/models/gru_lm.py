@@ -33,16 +33,17 @@ class GRULanguageModel(nn.Module):
     """The paper's GRU character model over an algebra.
 
     It is an embedding, a GRU with one bias for each gate, readouts, and a linear layer that gives one tuple for each
-    character; the norm of the tuple is the logit.
+    character. The norm of the tuple is the logit.
 
     Args:
         algebra: The algebra, an `Algebra` or a name such as "M2R".
-        hidden_size: Real numbers in the state, a multiple of the algebra's dim. The paper counts tuples: its M2(R)
-            "512" is 2048 here.
-        num_readouts: Readouts between the GRU and the logits, each a linear layer with ReLU and a skip connection.
+        hidden_size: The number of real features in the hidden state, a multiple of the algebra's dim. The paper counts
+            tuples: its M2(R) "512" is 2048 here.
+        num_readouts: The number of readouts between the GRU and the logits. Each is a linear layer with ReLU, a skip
+            connection and a layer norm.
         vocab_size: The number of different tokens.
-        lowering: How products are computed. "auto" chooses by device, shape and dtype; "blocks", "bilinear",
-            "kernels" and "reference" are ways to compute them. All give the same result up to rounding.
+        lowering: How products are computed: "auto" (chosen by device, shape and dtype), "blocks", "bilinear",
+            "kernels" or "reference". All give the same result up to rounding.
 
     >>> import torch, algebranets as an
     >>> model = an.models.create("gru_lm", algebra="M2R", hidden_size=64)
@@ -80,7 +81,7 @@ class GRULanguageModel(nn.Module):
     def forward(
         self, tokens: Int[Tensor, "batch time"], state: Float[Tensor, "1 batch hid"] | None = None
     ) -> tuple[Float[Tensor, "batch time vocab"], Float[Tensor, "1 batch hid"]]:
-        """Logits for the next token at each position, and the state to continue from.
+        """Return the logits for the next token at each position, and the state to continue from.
 
         Args:
             tokens: A batch of texts.
@@ -90,7 +91,7 @@ class GRULanguageModel(nn.Module):
         return self.logits(self.head(self.readouts(y))), state
 
     def cache(self, state: Tensor) -> Tensor:
-        """The state to pass to `forward` when tokens are generated one at a time: here it is the state itself."""
+        """Return the state to pass to `forward` when generating one token at a time: for a GRU, the state itself."""
         return state
 
     def example_inputs(self) -> tuple[Tensor, Tensor]:

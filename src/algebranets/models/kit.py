@@ -1,4 +1,4 @@
-"""The layers of image networks, made with one choice of algebra, width, norm, activation and so on."""
+"""The layers of image networks, for one choice of algebra, width, norm, activation and so on."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Kit:
             checks.one_of(name, value, choices)
 
     def channels(self, channels: int) -> int:
-        """``channels`` of the real network times the width, rounded to the nearest whole tuples; none is an error."""
+        """Return ``channels`` times the width, rounded to the nearest whole number of tuples, which must not be 0."""
         wanted, dim = self.width * channels, self.algebra.dim
         if wanted < dim / 2:
             raise ValueError(
@@ -63,7 +63,7 @@ class Kit:
         return product.nearest_multiple(wanted, dim)
 
     def lift(self, channels: int, num_layers: int = 1, kernel_size: int = 1) -> Lift2d:
-        """From images to tuples: by default the paper's one-layer MLP at each pixel."""
+        """The layer from images to tuples: by default, the paper's one-layer MLP at each pixel."""
         return Lift2d(channels, self.lift_mode, num_layers, kernel_size=kernel_size, algebra=self.algebra)
 
     def conv(self, inp: int, out: int, kernel_size: int, stride: int = 1, groups: int = 1) -> Conv2d:
@@ -93,7 +93,7 @@ class Kit:
 
 
 class ImageNetwork(nn.Module, ABC):
-    """The base of image networks: ``features``, the mean over places, ``fc``, and tuples to logits."""
+    """The base of image networks: ``features``, average pooling, ``fc``, and the norms of tuples as logits."""
 
     #: The height and width of the images that the network was designed for.
     image_size: ClassVar[int] = 224
@@ -107,7 +107,7 @@ class ImageNetwork(nn.Module, ABC):
 
     @abstractmethod
     def features(self, x: Tensor) -> Tensor:
-        """From images to feature maps, ``lift`` included."""
+        """Compute feature maps from images, including ``lift``."""
 
     def forward(self, x: Float[Tensor, "batch chan height width"]) -> Float[Tensor, "batch cls"]:
         if x.dim() != 4 or x.shape[1] != self.in_channels:

@@ -1,7 +1,7 @@
-"""Generation of text by a language model, and its bits per character on a text.
+"""Text generation with a language model, and its bits per character on a text.
 
-A language model is called as ``logits, state = model(tokens, state)``. ``model.cache(state)`` is the state with which
-tokens are generated one at a time, and ``model.vocab_size`` the number of different tokens.
+A language model is called as ``logits, state = model(tokens, state)``. ``model.cache(state)`` is the state for
+generating one token at a time, and ``model.vocab_size`` is the number of different tokens.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ def generate(
         num_tokens: How many bytes to generate.
         temperature: The divisor of the logits. Low temperatures prefer likely tokens; 0 takes the most likely one.
         top_k: How many of the most likely tokens are candidates; None for all.
-        top_p: The most likely tokens that together have this probability are the candidates; None for all.
-        seed: The seed of the random numbers: the same seed draws the same tokens. None for a random one.
+        top_p: Candidates are the most likely tokens whose probabilities add up to this number; None for all.
+        seed: The seed of the random numbers. The same seed draws the same tokens. None for a random seed.
 
     >>> import algebranets as an
     >>> model = an.models.create("gru_lm", algebra="C", hidden_size=16)
@@ -74,7 +74,7 @@ def sample(
     top_p: float | None = None,
     seed: int | None = None,
 ) -> Generator[Int[Tensor, " batch"], None, None]:
-    """Continue a batch of token sequences, one token of each row at a time.
+    """Continue a batch of token sequences. Each item is the next token of each row.
 
     Args:
         model: A language model.
@@ -82,8 +82,8 @@ def sample(
         num_tokens: How many tokens to generate for each row.
         temperature: The divisor of the logits. Low temperatures prefer likely tokens; 0 takes the most likely one.
         top_k: How many of the most likely tokens are candidates; None for all.
-        top_p: The most likely tokens that together have this probability are the candidates; None for all.
-        seed: The seed of the random numbers: the same seed draws the same tokens. None for a random one.
+        top_p: Candidates are the most likely tokens whose probabilities add up to this number; None for all.
+        seed: The seed of the random numbers. The same seed draws the same tokens. None for a random seed.
 
     >>> import algebranets as an
     >>> model = an.models.create("gru_lm", algebra="C", hidden_size=16, vocab_size=10)
@@ -110,16 +110,16 @@ def most_likely(logits: Float[Tensor, "batch vocab"]) -> Int[Tensor, " batch"]:
 
 
 class Decoder:
-    """Continues a batch of token sequences by one token a call; on a GPU a call replays a CUDA graph.
+    """Continues a batch of token sequences by one token with each call. On a GPU, a call replays a CUDA graph.
 
-    ``token`` holds the last token of each row, and ``state`` the model's state. Each call writes the next ones into the
-    same tensors. The model should be in evaluation mode.
+    ``token`` holds the last token of each row, and ``state`` the model's state. Each call overwrites both in place. The
+    model should be in evaluation mode.
 
     Args:
         model: A language model.
         tokens: The sequences to continue, at least one token each.
-        draw: A function from logits (batch, vocab) to tokens (batch,); it takes the most likely ones by default.
-        generator: The generator from which ``draw`` takes random numbers, if it does.
+        draw: A function from logits (batch, vocab) to tokens (batch,). By default it takes the most likely tokens.
+        generator: The random number generator that ``draw`` uses, if any.
 
     >>> import torch, algebranets as an
     >>> model = an.models.create("gru_lm", algebra="C", hidden_size=16)
@@ -144,7 +144,7 @@ class Decoder:
 
     @torch.no_grad()
     def __call__(self) -> Int[Tensor, " batch"]:
-        """The next token of each row. It is the tensor `token`, which the next call overwrites."""
+        """Return the next token of each row. It is the tensor `token`, which the next call overwrites."""
         if self._is_warm and self.token.is_cuda and self._graph is None:
             self._graph = self._capture()
         if self._graph is not None:
@@ -161,7 +161,7 @@ class Decoder:
         self.token.copy_(self.draw(logits[:, -1]))
 
     def _capture(self) -> torch.cuda.CUDAGraph:
-        """The step as a graph, which is captured and not run."""
+        """Capture the step as a CUDA graph, without running it."""
         graph = torch.cuda.CUDAGraph()
         if self.generator is not None:
             graph.register_generator_state(self.generator)
@@ -211,7 +211,7 @@ def _draw(
     if temperature == 0:
         return most_likely(logits)
     logits, order = (logits.float() if logits.dtype.itemsize < 4 else logits).sort(dim=-1, descending=True)
-    least = torch.finfo(logits.dtype).tiny  # its inverse, by which a GPU multiplies, is finite
+    least = torch.finfo(logits.dtype).tiny  # its inverse is finite, and a GPU multiplies by the inverse
     # The largest logit becomes 0, so that a low temperature keeps it and turns all others into -inf.
     logits = (logits - logits[:, :1]) / max(temperature, least)
     if top_k is not None:
@@ -220,8 +220,8 @@ def _draw(
     if top_p is not None:
         before = probabilities.cumsum(-1) - probabilities
         probabilities = probabilities.masked_fill(before >= max(top_p, least), 0)
-    # As torch.multinomial, but without its check, which waits for the GPU: the first of exponential clocks with these
-    # rates.
+    # Like torch.multinomial, but without its check, which waits for the GPU. Of exponential clocks with these rates,
+    # the first one to ring is a sample.
     clocks = torch.empty_like(probabilities).exponential_(generator=generator)
     place = (probabilities / clocks).argmax(-1, keepdim=True)
     return order.gather(1, place)[:, 0]

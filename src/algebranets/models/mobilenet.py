@@ -1,7 +1,7 @@
 """MobileNet-v1 over an algebra (Section 4.1), with tuple-depthwise convolutions.
 
-A tuple-depthwise convolution multiplies each input tuple by a weight tuple of its own. The components mix, so each
-value that is loaded takes part in more multiplies than in the real network, where such layers are bound by memory.
+A tuple-depthwise convolution multiplies each input tuple by weight tuples of its own. The components mix, so each
+loaded value is used in more multiplies than in the real network, whose depthwise layers are memory-bound.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ class MobileNetV1(ImageNetwork):
 
     Args:
         algebra: The algebra, an `Algebra` or a name such as "M2R".
-        width: A factor of all channels. Channels are rounded to the nearest whole tuples, halves up.
+        width: A factor for all numbers of channels. They are rounded to the nearest whole number of tuples, halves up.
         num_classes: The number of classes.
-        in_channels: Channels of the images.
-        activation: "relu", "swish", or "mean-gate" or "determinant-gate", which act on whole tuples.
-        norm: "batch" for batch norm or "whitening".
-        lift: What the components of the lifted image are besides the image: "learned", "zeros" or "copy".
+        in_channels: The number of channels of the images.
+        activation: "relu", "swish", "mean-gate" or "determinant-gate". The gates act on whole tuples.
+        norm: "batch" (batch norm) or "whitening".
+        lift: The components of the lifted image besides the image itself: "learned", "zeros" or "copy".
         init: "glorot" (each component independently) or "polar" (tuples of random size and direction).
-        lowering: How products are computed. "auto" chooses by device, shape and dtype; "blocks", "bilinear",
-            "kernels" and "reference" are ways to compute them. All give the same result up to rounding.
+        lowering: How products are computed: "auto" (chosen by device, shape and dtype), "blocks", "bilinear",
+            "kernels" or "reference". All give the same result up to rounding.
 
     >>> import torch, algebranets as an
     >>> model = an.models.create("mobilenet_v1", algebra=an.M2R, width=0.5, num_classes=10)

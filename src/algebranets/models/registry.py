@@ -32,7 +32,7 @@ def create(name: str, **options: Any) -> nn.Module:
 
     Args:
         name: A key of `MODELS`.
-        options: The arguments of the model's constructor. ``algebra`` is needed: an `Algebra` or the name of one.
+        options: The arguments of the model's constructor. ``algebra`` is required: an `Algebra` or a name.
 
     >>> model = create("cifar_resnet", algebra="M2R", num_blocks=1)
     >>> model.algebra.name

@@ -68,23 +68,23 @@ class Bottleneck(_Block):
 
 
 class ResNet(ImageNetwork):
-    """A residual network over an algebra. `models.create` makes the usual ones by name, such as "resnet50".
+    """A residual network over an algebra. `models.create` makes the standard ones by name, such as "resnet50".
 
-    Images are lifted to tuples; the last layer gives one tuple for each class, and its norm is the logit.
+    Images are lifted to tuples. The last layer gives one tuple for each class, and its norm is the logit.
 
     Args:
         block: `BasicBlock` or `Bottleneck`.
-        num_blocks: Blocks in each of the four stages.
+        num_blocks: The number of blocks in each of the four stages.
         algebra: The algebra, an `Algebra` or a name such as "M2R".
-        width: A factor of all channels. Channels are rounded to the nearest whole tuples, halves up.
+        width: A factor for all numbers of channels. They are rounded to the nearest whole number of tuples, halves up.
         num_classes: The number of classes.
-        in_channels: Channels of the images.
-        activation: "relu", "swish", or "mean-gate" or "determinant-gate", which act on whole tuples.
-        norm: "batch" for batch norm or "whitening".
-        lift: What the components of the lifted image are besides the image: "learned", "zeros" or "copy".
+        in_channels: The number of channels of the images.
+        activation: "relu", "swish", "mean-gate" or "determinant-gate". The gates act on whole tuples.
+        norm: "batch" (batch norm) or "whitening".
+        lift: The components of the lifted image besides the image itself: "learned", "zeros" or "copy".
         init: "glorot" (each component independently) or "polar" (tuples of random size and direction).
-        lowering: How products are computed. "auto" chooses by device, shape and dtype; "blocks", "bilinear",
-            "kernels" and "reference" are ways to compute them. All give the same result up to rounding.
+        lowering: How products are computed: "auto" (chosen by device, shape and dtype), "blocks", "bilinear",
+            "kernels" or "reference". All give the same result up to rounding.
 
     >>> import torch, algebranets as an
     >>> model = an.models.create("resnet18", algebra=an.H, width=0.25, num_classes=10, activation="swish")
@@ -129,7 +129,7 @@ class ResNet(ImageNetwork):
         return self.layer4(self.layer3(self.layer2(self.layer1(x))))  # type: ignore[operator]
 
 
-#: The usual depths.
+#: ResNets of the standard depths.
 resnet18 = partial(ResNet, BasicBlock, (2, 2, 2, 2))
 resnet34 = partial(ResNet, BasicBlock, (3, 4, 6, 3))
 resnet50 = partial(ResNet, Bottleneck, (3, 4, 6, 3))

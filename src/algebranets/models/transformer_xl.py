@@ -24,7 +24,7 @@ from algebranets.nn.attention import tuples_per_head
 from algebranets.nn.norm import AddNorm
 from algebranets.nn.relative import KeyValueCache, sinusoids
 
-#: For each layer, the inputs of the last positions, or a cache of their keys and values.
+#: The inputs of each layer at the last positions, or a cache of their keys and values.
 Memory = Sequence[Tensor] | Sequence[KeyValueCache]
 
 
@@ -76,11 +76,11 @@ class TransformerXLLayer(nn.Module):
     def cache(
         self, memory: Float[Tensor, "batch past embed"], positions: Float[Tensor, "slots embed"]
     ) -> KeyValueCache:
-        """A cache of the memory's keys and values, to pass to `forward` when tokens come one at a time."""
+        """Return a cache of the memory's keys and values, to pass to `forward` for one token at a time."""
         return self.attention.cache(self._normalized(memory) if self.norm_first else memory, positions)
 
     def _normalized(self, memory: Tensor | KeyValueCache) -> Any:
-        """The memory as attention takes it: normalized inputs, or a cache, whose keys were computed from such."""
+        """The memory for attention: normalized inputs, or a cache, which was computed from normalized inputs."""
         return memory if isinstance(memory, KeyValueCache) else self.norm1(memory)
 
 
@@ -88,24 +88,24 @@ class TransformerXL(nn.Module):
     """A Transformer-XL character model over an algebra.
 
     Each position sees itself and ``window`` positions before it, in every layer. So the logits do not depend on how a
-    text is cut into segments; only gradients stop at the cuts. One token at a time gives the same logits too.
+    text is cut into segments; only gradients stop at the cuts. Processing one token at a time gives the same logits.
 
     Args:
         algebra: The algebra, an `Algebra` or a name such as "M2R".
         num_layers: The number of layers.
-        d_model: Real numbers in each position's vector, a multiple of the algebra's dim times ``num_heads``.
-        num_heads: Heads of attention; each holds whole tuples.
-        ff_size: Real numbers between the two layers of the feed-forward network, a multiple of the algebra's dim.
+        d_model: The number of real features at each position, a multiple of ``num_heads`` times the algebra's dim.
+        num_heads: The number of attention heads. Each head holds whole tuples.
+        ff_size: The number of real features inside the feed-forward network, a multiple of the algebra's dim.
         vocab_size: The number of different tokens.
-        window: How many positions before its own each position sees.
-        dropout: The share of activations that is set to zero in training.
-        norm_first: Whether layer norms come before attention and feed-forward network, with one more at the end, and
-            not after the residual additions. Deep networks then train with higher learning rates.
+        window: The number of earlier positions that each position sees.
+        dropout: The dropout probability in training.
+        norm_first: Whether layer norms come before attention and feed-forward network, with one more at the end,
+            instead of after the residual additions. Deep networks then train with higher learning rates.
         attention_kernel: How attention is computed: "auto", "sdpa" (torch's attention) or "triton" (our kernels).
         recompute_attention: Whether "sdpa" computes its mask again in the backward pass. False is faster and keeps one
             tensor of the size of the attention matrix for each layer.
-        lowering: How products are computed. "auto" chooses by device, shape and dtype; "blocks", "bilinear",
-            "kernels" and "reference" are ways to compute them. All give the same result up to rounding.
+        lowering: How products are computed: "auto" (chosen by device, shape and dtype), "blocks", "bilinear",
+            "kernels" or "reference". All give the same result up to rounding.
 
     >>> import torch, algebranets as an
     >>> model = an.models.create("transformer_xl", algebra="M2R", num_layers=2, d_model=64, ff_size=128, window=16)
@@ -160,14 +160,14 @@ class TransformerXL(nn.Module):
     def forward(
         self, tokens: Int[Tensor, "batch time"], memory: Memory | None = None, window: int | None = None
     ) -> tuple[Float[Tensor, "batch time vocab"], Memory]:
-        """Logits for the next token at each position, and the memory for the next segment.
+        """Return the logits for the next token at each position, and the memory for the next segment.
 
         Args:
             tokens: A batch of segments of texts.
             memory: The memory that an earlier call returned, or None at the beginning of a text. With a cache from
-                `cache`, tokens come one at a time, and the same cache is returned.
-            window: How many positions each position sees, if not as many as in training. Distances that training never
-                saw count as the largest that it saw (Transformer-XL's ``clamp_len``).
+                `cache`, ``tokens`` must hold one token of each text, and the same cache is returned.
+            window: The number of earlier positions that each position sees, by default the model's ``window``. Larger
+                distances count as the model's ``window`` (Transformer-XL's ``clamp_len``).
         """
         x = self.dropout(self.embedding(tokens) * math.sqrt(self.d_model))
         memory = memory or self._no_memory(len(tokens))
@@ -192,12 +192,12 @@ class TransformerXL(nn.Module):
     def cache(
         self, memory: Sequence[Tensor] | None = None, window: int | None = None, batch_size: int = 1
     ) -> list[KeyValueCache]:
-        """Keys and values of a memory, to pass to `forward` as its memory when tokens come one at a time.
+        """Return the keys and values of a memory, to pass to `forward` as its memory for one token at a time.
 
         Args:
             memory: The memory that `forward` returned, or None at the beginning of a text.
-            window: How many positions each token sees, if not as many as in training.
-            batch_size: The number of texts, if there is no memory.
+            window: The number of earlier positions that each token sees, by default the model's ``window``.
+            batch_size: The number of texts, if ``memory`` is None.
         """
         window = self._checked_window(window)
         positions = self._positions(window)
@@ -211,7 +211,7 @@ class TransformerXL(nn.Module):
         return self.window if window is None else checks.whole("window", window, least=1)
 
     def _positions(self, window: int) -> Float[Tensor, "dist embed"]:
-        """The position vectors of all distances in a window. Distances beyond training's count as its largest."""
+        """The position vectors of all distances in a window. Distances beyond the model's ``window`` count as it."""
         return sinusoids(window + 1, self.d_model, self.u.device, farthest=self.window)
 
     def _no_memory(self, batch_size: int) -> list[Tensor]:

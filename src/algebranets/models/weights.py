@@ -19,13 +19,13 @@ from algebranets.nn.sparse import SparseLinear, sparse
 
 
 def publish(model: nn.Module, name: str, algebra: Algebra, options: Mapping[str, Any], path: Path) -> None:
-    """Write a model's weights to a file that `load` can make the model from.
+    """Write a model's weights and description to a file that `load` can read.
 
     Args:
         model: The model, or its sparse copy from `algebranets.sparse`.
-        name: The name by which `models.create` makes the model.
-        algebra: The model's algebra; its table is written too.
-        options: The other arguments with which `models.create` made the model.
+        name: The model's name in `models.create`.
+        algebra: The model's algebra. Its table is written too.
+        options: The other arguments of `models.create` for this model.
         path: The file to write, usually ``weights.safetensors``.
 
     >>> import tempfile, algebranets as an
@@ -66,7 +66,7 @@ def load(path: Path | str) -> nn.Module:
 
 
 def describe(path: Path | str) -> tuple[Path, dict[str, Any]]:
-    """The file that `load` would read, and the description of the model in it.
+    """Return the file that `load` would read, and the description of the model in it.
 
     Args:
         path: The folder of a finished run, or a ``.safetensors`` file.
@@ -90,7 +90,7 @@ def describe(path: Path | str) -> tuple[Path, dict[str, Any]]:
 
 
 def _foreign(file: Path, error: Exception) -> ValueError:
-    """The error that says, in one line, why a file cannot be loaded; torch's has a line for each tensor."""
+    """Return an error that says in one line why a file cannot be loaded. torch's error has a line for each tensor."""
     reason = f"there is no {error} in it" if isinstance(error, KeyError) else str(error)
     return ValueError(
         f"{file} is not a file of algebranets' weights, or it is damaged: it must be as `algebranets train` wrote it "

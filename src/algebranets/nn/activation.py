@@ -20,9 +20,9 @@ class TupleGate(nn.Module):
     With the Heaviside step as f, whole tuples become zero, and their products can be skipped.
 
     Args:
-        g: What number is computed from a tuple: "mean", "determinant", or a function that takes tuples as a tensor
+        g: The function from a tuple to a number: "mean", "determinant", or a function that takes tuples as a tensor
             (component, ...) and returns numbers (...).
-        f: What is computed from that number: "heaviside" (1 above 0, else 0) or a function such as `torch.sigmoid`.
+        f: The function applied to that number: "heaviside" (1 above 0, else 0) or a function such as `torch.sigmoid`.
         dim: The channel axis, -1 by default; 1 for images.
         algebra: The algebra, an `Algebra` or a name such as "M2R".
 
@@ -97,7 +97,7 @@ def _block_determinant(t: Tensor, block: Block) -> Tensor:
 
 
 def _expand(rows: list[list[Tensor]]) -> Tensor:
-    """A small determinant, expanded along its first row: its derivatives are exact at singular matrices."""
+    """A small determinant, expanded along its first row. Its derivatives are exact even at singular matrices."""
     if len(rows) == 1:
         return rows[0][0]
     minors = ([row[:q] + row[q + 1 :] for row in rows[1:]] for q in range(len(rows)))

@@ -1,4 +1,4 @@
-"""Multi-head attention over an algebra: each head holds whole tuples, scores are real.
+"""Multi-head attention over an algebra, with whole tuples in each head and real scores.
 
 Shapes: B batch, T queries, S keys, h heads, d = A * tuples per head.
 """
@@ -22,26 +22,27 @@ from algebranets.nn.weights import AlgebraWeight, reset_weights
 
 
 class MultiheadAttention(nn.Module):
-    """`torch.nn.MultiheadAttention` over an algebra; over R it is `torch.nn.MultiheadAttention`.
+    """`torch.nn.MultiheadAttention` over an algebra. Over R it computes the same as torch's layer.
 
-    The projections of queries, keys and values and the output are algebra-linear. Each head holds whole tuples. A score
-    is the real inner product of the flattened query and key, so the attention matrix stays real (Section 4.3).
+    The projections of queries, keys, values and outputs are linear over the algebra. Each head holds whole tuples. A
+    score is the real inner product of the flattened query and key, so the attention matrix stays real (Section 4.3).
 
     Args:
-        embed_dim: Features of queries and outputs, counted in real numbers: a multiple of ``num_heads`` times the
-            dimension of the algebra.
+        embed_dim: The number of real features of queries and outputs, a multiple of ``num_heads`` times the algebra's
+            dim.
         num_heads: The number of heads.
-        dropout: The share of attention weights that are dropped in training.
+        dropout: The dropout probability of attention weights in training.
         bias: Whether the projections have biases, one for each real feature.
         add_bias_kv: Whether to append a learned key and value.
         add_zero_attn: Whether to append a key and a value of zeros.
-        kdim: Features of keys, counted in real numbers; ``embed_dim`` by default.
-        vdim: Features of values, counted in real numbers; ``embed_dim`` by default.
+        kdim: The number of real features of keys, ``embed_dim`` by default.
+        vdim: The number of real features of values, ``embed_dim`` by default.
         batch_first: Whether inputs are (batch, time, features) instead of (time, batch, features).
-        device: Where the parameters are.
+        device: The device of the parameters.
         dtype: The dtype of the parameters.
         algebra: The algebra of the projections, or its name.
-        lowering: How products over the algebra are computed; "auto" picks the fastest for device, shape and dtype.
+        lowering: How products are computed: "auto" (chosen by device, shape and dtype), "blocks", "bilinear",
+            "kernels" or "reference". All give the same result up to rounding.
 
     >>> import torch, algebranets as an
     >>> attention = an.nn.MultiheadAttention(64, num_heads=4, batch_first=True, algebra=an.M2R)
@@ -103,7 +104,10 @@ class MultiheadAttention(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Initialize each projection by Glorot's rule, each component independently; biases are zero."""
+        """Initialize each component of each projection independently by Glorot's rule, and their biases to zero.
+
+        The learned key and value of ``add_bias_kv`` are initialized as in torch.
+        """
         self.out_proj.reset_parameters()
         reset_weights(self, biases=["in_proj_bias"])
         for name in ("bias_k", "bias_v"):
@@ -112,7 +116,7 @@ class MultiheadAttention(nn.Module):
                     nn.init.xavier_normal_(bias)
 
     def algebra_weights(self) -> list[AlgebraWeight]:
-        """The weights over the algebra, as accounting and pruning ask for them: of queries, keys and values."""
+        """The weights over the algebra, for accounting and pruning: the projections of queries, keys and values."""
         if self.kdim == self.vdim == self.embed_dim:
             return [AlgebraWeight("in_proj_weight", self.algebra, stacks=3)]
         return [AlgebraWeight(f"{letter}_proj_weight", self.algebra) for letter in "qkv"]
@@ -128,19 +132,19 @@ class MultiheadAttention(nn.Module):
         average_attn_weights: bool = True,
         is_causal: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
-        """The output, and the attention weights if ``need_weights``, as `torch.nn.MultiheadAttention` returns them.
+        """Return the output, and the attention weights if ``need_weights``, like `torch.nn.MultiheadAttention`.
 
         Args:
-            query: Planar features, (time, batch, embed_dim), or (batch, time, embed_dim) with ``batch_first``, or
+            query: Queries of shape (time, batch, embed_dim), or (batch, time, embed_dim) with ``batch_first``, or
                 (time, embed_dim).
-            key: The same with ``kdim`` features.
-            value: The same with ``vdim`` features.
+            key: Keys, with the axes of ``query`` and ``kdim`` features.
+            value: Values, with the axes of ``query`` and ``vdim`` features.
             key_padding_mask: (batch, keys): True, or -inf, for keys that no query may see.
             need_weights: Whether to return the weights. Without them attention is faster.
             attn_mask: (queries, keys) or (batch * heads, queries, keys): True, or -inf, where attention is forbidden;
                 other numbers are added to the scores.
-            average_attn_weights: Whether the weights that are returned are averaged over heads.
-            is_causal: Says that ``attn_mask`` is the causal mask, which may then be left out. Attention is faster.
+            average_attn_weights: Whether to average the returned weights over heads.
+            is_causal: Whether ``attn_mask`` is the causal mask. The mask may then be left out, and attention is faster.
         """
         if query.dim() not in (2, 3):
             raise ValueError(f"query must have 2 or 3 axes; got shape {tuple(query.shape)}.")
@@ -150,7 +154,7 @@ class MultiheadAttention(nn.Module):
             key_padding_mask = None if key_padding_mask is None else key_padding_mask[None]
         elif not self.batch_first:
             query, key, value = query.transpose(0, 1), key.transpose(0, 1), value.transpose(0, 1)
-        if same:  # one product makes all three
+        if same:  # one product computes all three
             key = value = query
         q, k, v = self._project(query, key, value)
         extends = self.bias_k is not None or self.add_zero_attn
@@ -198,7 +202,7 @@ class MultiheadAttention(nn.Module):
         key_padding_mask: Tensor | None,
         is_causal: bool,
     ) -> Tensor | None:
-        """All masks as one that is added to the scores, (B or 1, h or 1, T, S), or None if there are none."""
+        """Combine all masks into one that is added to the scores and broadcasts to (B, h, T, S). None without masks."""
         if is_causal and attn_mask is None:
             ones = torch.ones(query.shape[1], num_keys, dtype=torch.bool, device=query.device)
             attn_mask = ones.triu(1)
@@ -229,9 +233,9 @@ class MultiheadAttention(nn.Module):
 
 
 def tuples_per_head(features: int, num_heads: int, algebra: Algebra, what: str = "embed_dim") -> int:
-    """How many tuples each head holds; an error unless they are whole.
+    """Return the number of tuples in each head. Raise an error unless each head gets whole tuples.
 
-    ``what`` is the name of the argument ``features``, for the error.
+    ``what`` is the name of ``features`` in the error message.
     """
     checks.whole(what, features)
     unit = checks.whole("num_heads", num_heads, least=1) * algebra.dim
@@ -252,7 +256,7 @@ def split_heads(
 
 
 def join_heads(y: Float[Tensor, "*batch heads time d"], algebra: Algebra) -> Float[Tensor, "*batch time embed"]:
-    """The inverse of `split_heads`."""
+    """Join heads into features ordered (component, head, tuple): the inverse of `split_heads`."""
     return y.unflatten(-1, (algebra.dim, -1)).movedim(-4, -2).flatten(-3)
 
 

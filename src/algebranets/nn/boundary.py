@@ -19,7 +19,7 @@ MODES = ("learned", "zeros", "copy")
 
 
 class _Lift(nn.Module):
-    """The first component is the input; ``mode`` says what the others are."""
+    """The base of all Lifts. The first component is the input, and ``mode`` says what the others are."""
 
     num_axes: ClassVar[int] = 0
 
@@ -69,17 +69,17 @@ class _Lift(nn.Module):
 
 
 class Lift(_Lift):
-    """Turn real features into tuples: the first component is the input, the others are an MLP of it.
+    """Turn real features into tuples. The first component is the input, and the others are an MLP of it.
 
     The output has ``channels * algebra.dim`` features on the last axis.
 
     Args:
-        channels: Real features of the input, on its last axis.
-        mode: What the other components are: "learned", an MLP of the input as in the paper; "zeros"; or "copy", the
-            input again. The paper compares the first with the other two.
-        num_layers: Layers of the MLP, 1 or 2.
-        hidden_channels: Features between two layers; as many as the MLP's output has by default.
-        device, dtype: Of the parameters.
+        channels: The number of real features on the last axis of the input.
+        mode: The other components: "learned" (an MLP of the input, as in the paper), "zeros", or "copy" (the input
+            again). The paper compares "learned" with the other two.
+        num_layers: The number of layers of the MLP, 1 or 2.
+        hidden_channels: The number of features between two layers; by default, that of the MLP's output.
+        device, dtype: The device and dtype of the parameters.
         algebra: The algebra, an `Algebra` or a name such as "M2R".
 
     >>> import torch, algebranets as an
@@ -124,17 +124,17 @@ class _ConvLift(_Lift):
 
 
 class Lift1d(_ConvLift):
-    """Turn a real sequence (batch, channels, length) into tuples: the first component is the input.
+    """Turn a real sequence (batch, channels, length) into tuples. The first component is the input.
 
     The output has ``channels * algebra.dim`` channels.
 
     Args:
-        channels: Real channels of the input.
-        mode: What the other components are: "learned", one or two convolutions of the input; "zeros"; or "copy".
-        num_layers: How many convolutions, 1 or 2, with a ReLU between them.
-        hidden_channels: Channels between two convolutions; as many as the last one has by default.
+        channels: The number of real channels of the input.
+        mode: The other components: "learned" (convolutions of the input), "zeros", or "copy" (the input again).
+        num_layers: The number of convolutions, 1 or 2, with a ReLU between them.
+        hidden_channels: The number of channels between two convolutions; by default, that of the last one's output.
         kernel_size: The size of the kernels.
-        device, dtype: Of the parameters.
+        device, dtype: The device and dtype of the parameters.
         algebra: The algebra, an `Algebra` or a name such as "M2R".
 
     >>> import torch, algebranets as an
@@ -146,17 +146,17 @@ class Lift1d(_ConvLift):
 
 
 class Lift2d(_ConvLift):
-    """Turn real images (batch, channels, height, width) into tuples: the first component is the image.
+    """Turn real images (batch, channels, height, width) into tuples. The first component is the image.
 
     The output has ``channels * algebra.dim`` channels.
 
     Args:
-        channels: Real channels of the image.
-        mode: What the other components are: "learned", one or two convolutions of the image; "zeros"; or "copy".
-        num_layers: How many convolutions, 1 or 2, with a ReLU between them.
-        hidden_channels: Channels between two convolutions; as many as the last one has by default.
-        kernel_size: The size of the kernels, one number or 2 of them.
-        device, dtype: Of the parameters.
+        channels: The number of real channels of the image.
+        mode: The other components: "learned" (convolutions of the image), "zeros", or "copy" (the image again).
+        num_layers: The number of convolutions, 1 or 2, with a ReLU between them.
+        hidden_channels: The number of channels between two convolutions; by default, that of the last one's output.
+        kernel_size: The size of the kernels, an int or a tuple of 2 ints.
+        device, dtype: The device and dtype of the parameters.
         algebra: The algebra, an `Algebra` or a name such as "M2R".
 
     >>> import torch, algebranets as an
@@ -167,7 +167,7 @@ class Lift2d(_ConvLift):
     num_axes = 2
 
     def into(self, conv: Conv2d, x: Tensor) -> Tensor:
-        """Compute ``conv(self(x))``, on a GPU as one convolution of the image if the Lift is linear.
+        """Compute ``conv(self(x))``, on a GPU as one convolution of the image if the Lift is linear at each pixel.
 
         Lifted images are large, and writing them would take longer than the convolution. Layers with hooks are called
         one after the other.
@@ -186,7 +186,7 @@ class Lift2d(_ConvLift):
         return self.algebra.dim > 1 and is_pointwise and conv.groups == 1 and conv.padding_mode == "zeros"
 
     def _merged(self, conv: Conv2d, x: Tensor) -> Tensor:
-        """One convolution with the product of both weights. The Lift's biases are the kernel of a channel of ones."""
+        """One convolution with the product of both weights. The Lift's biases are weights of a channel of ones."""
         with torch.autocast(x.device.type, enabled=False):  # multiply weights in their own precision
             kernel = torch.einsum(
                 "ocyx,ci->oiyx", product.real_weight(conv.weight, self.algebra), self._matrix(conv.weight)
@@ -208,17 +208,17 @@ class Lift2d(_ConvLift):
 
 
 class Lift3d(_ConvLift):
-    """Turn real volumes (batch, channels, depth, height, width) into tuples: the first component is the input.
+    """Turn real volumes (batch, channels, depth, height, width) into tuples. The first component is the input.
 
     The output has ``channels * algebra.dim`` channels.
 
     Args:
-        channels: Real channels of the input.
-        mode: What the other components are: "learned", one or two convolutions of the input; "zeros"; or "copy".
-        num_layers: How many convolutions, 1 or 2, with a ReLU between them.
-        hidden_channels: Channels between two convolutions; as many as the last one has by default.
-        kernel_size: The size of the kernels, one number or 3 of them.
-        device, dtype: Of the parameters.
+        channels: The number of real channels of the input.
+        mode: The other components: "learned" (convolutions of the input), "zeros", or "copy" (the input again).
+        num_layers: The number of convolutions, 1 or 2, with a ReLU between them.
+        hidden_channels: The number of channels between two convolutions; by default, that of the last one's output.
+        kernel_size: The size of the kernels, an int or a tuple of 3 ints.
+        device, dtype: The device and dtype of the parameters.
         algebra: The algebra, an `Algebra` or a name such as "M2R".
 
     >>> import torch, algebranets as an
@@ -232,8 +232,8 @@ class Lift3d(_ConvLift):
 class TupleNorm(nn.Module):
     """Turn each tuple into one real number, its L2 norm: the logits of an AlgebraNet. Over R it is the identity.
 
-    The gradient of a zero tuple, where the norm has no derivative, is zero. The norm is right whenever it can be
-    represented, even if the squares of the components overflow or underflow.
+    The gradient of a zero tuple, where the norm has no derivative, is zero. The norm is correct whenever it can
+    be represented, even if the squares of the components overflow or underflow.
 
     Args:
         dim: The channel axis, -1 by default; 1 for images.
@@ -264,7 +264,7 @@ class TupleNorm(nn.Module):
 
 
 def scaled(t: Tensor, dim: int, degree: int) -> tuple[Tensor, Tensor]:
-    """``t / scale`` and ``scale``, so that products of ``degree`` components neither overflow nor all become zero.
+    """Return ``t / scale`` and ``scale``. Products of ``degree`` components then neither overflow nor all become zero.
 
     The scale has no gradient and is 1 except for very large and very small tuples. Both results are float32 or better.
 

@@ -1,7 +1,7 @@
-"""Centered tuples of images: the sums of their products and affine maps of them, for whitening.
+"""The two operations of whitening on centered tuples of images: sums of their products, and affine maps.
 
-Inside, an image is (batch, component, tuple, place). Each of the two operations has a second version for compilers,
-which makes one pass over the batch, forward and backward.
+Inside, images have the shape (batch, component, tuple, place), where places are the positions of all spatial axes. Each
+operation has a second version for compilers, which makes one pass over the batch in the forward and in the backward.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from algebranets.product import auto
 
 
 class Centered(NamedTuple):
-    """Tuples of images, times ``scale``, minus ``center``; and the images, to compute them from again."""
+    """The tuples of images, times ``scale``, minus ``center``. The images are kept to compute the tuples again."""
 
     values: Float[Tensor, "batch comp chan place"]
     images: Float[Tensor, "batch feat *size"]
     scale: Float[Tensor, " chan"]
-    #: The mean. In a compiled graph no gradient flows through it: that of the covariance has none there, and that of
-    #: the output flows through center - mean, which saves a pass over the batch.
+    #: The mean. In a compiled graph no gradient flows through it, which saves a pass over the batch: the derivative of
+    #: the covariance with respect to the mean is zero, and the gradient of the output flows through center - mean.
     center: Float[Tensor, "comp chan"]
 
 
@@ -39,7 +39,7 @@ def center_by(
 
 
 def sum_products(t: Centered) -> Float[Tensor, "comp comp chan"]:
-    """The products of each two components, summed over batch and places."""
+    """The products of every two components, summed over batch and places."""
     if auto.writes_out_whitening(len(t.center)):
         return _SumProducts.apply(t.images, t.scale, t.center)
     return torch.einsum("nicp,njcp->ijc", t.values, t.values)
@@ -48,19 +48,19 @@ def sum_products(t: Centered) -> Float[Tensor, "comp comp chan"]:
 def affine(
     matrix: Float[Tensor, "row comp chan"], offset: Float[Tensor, "row chan"], t: Centered
 ) -> Float[Tensor, "batch feat *size"]:
-    """Every tuple of ``t`` times the matrix of its channel, plus the offset, as images again."""
+    """Multiply every tuple of ``t`` by the matrix of its channel, add the offset, and return images."""
     if auto.writes_out_whitening(len(t.center)):
         return _Affine.apply(matrix, offset, t.images, t.scale, t.center)
     return _as_images(torch.einsum("ijc,njcp->nicp", matrix, t.values) + offset[:, :, None], t.images)
 
 
 def as_planes(x: Tensor, dim: int) -> Float[Tensor, "batch comp chan place"]:
-    """Images by their ``dim`` components, in float32 or better."""
+    """Split the channels of images into (``dim`` components, tuples), in float32 or better."""
     return x.to(sum_dtype(x)).reshape(x.shape[0], dim, x.shape[1] // dim, prod(x.shape[2:]))
 
 
 def _as_images(t: Float[Tensor, "batch comp chan place"], x: Tensor) -> Tensor:
-    """The inverse of `as_planes`, with the shape, dtype and memory format of ``x``."""
+    """Undo `as_planes`. The result has the shape, dtype and memory format of ``x``."""
     return product.in_format_of(x, t.to(x.dtype).reshape(x.shape))
 
 
@@ -80,7 +80,7 @@ class _SumProducts(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
         x, scale, center = ctx.saved_tensors
-        # Centered, but written differently from forward: the same expression would be kept from there, in float32.
+        # Written differently from the forward, or else a compiler would keep the forward's result, in float32.
         t = scale[:, None] * as_planes(x, len(center)) - center[:, :, None]
         return _as_images(_times(_stored(grad + grad.transpose(0, 1)), t) * scale[:, None], x), None, None
 
@@ -102,19 +102,22 @@ class _Affine(torch.autograd.Function):
 
 
 def _times(matrix: Tensor, t: Tensor) -> Tensor:
-    """The product of a matrix and tuples, as sums so short that a compiler writes them out."""
+    """The product of a matrix and tuples, as short sums that a compiler unrolls."""
     return (matrix[:, :, :, None] * t[:, None]).sum(2)
 
 
 def _stored(matrix: Tensor) -> Tensor:
-    """The same as a view of memory. Otherwise a compiler would compute it again for each place of an image."""
+    """The matrix as a view of memory. Otherwise a compiler would compute it again for each place of an image."""
     matrix = matrix.contiguous()
     return matrix.as_strided(matrix.shape, matrix.stride())
 
 
 def _sums(left: Tensor | None, x: Tensor, scale: Tensor, center: Tensor) -> Tensor:
-    """Products of each component of ``left`` (None: the centered tuples) and each of the centered tuples, summed."""
-    if device.is_usable(x):  # where inductor's kernel for the sums below is slow
+    """Products of each component of ``left`` and each component of the centered tuples, summed over batch and places.
+
+    If ``left`` is None, the centered tuples take its place.
+    """
+    if device.is_usable(x):  # on a GPU, inductor's kernel for the sums below is slow
         return whitening_sums(left, x, scale, center)
     t = _centered(x, scale, center)
     left = t if left is None else as_planes(left, len(center))

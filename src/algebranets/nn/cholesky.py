@@ -1,7 +1,7 @@
-"""The Cholesky factor of each tuple's covariance, finite and invertible whatever was rounded before.
+"""The Cholesky factor of each tuple's covariance, finite and invertible despite rounding errors.
 
-Matrices of all tuples lie side by side, (component, component, tuple), so that each step is one operation for all of
-them; torch's own factorization wants the tuple first, and fails where rounding has made a covariance indefinite.
+The matrices of all tuples are one tensor (component, component, tuple), so each step is one operation for all tuples.
+torch's own factorization needs the tuple axis first, and it fails if rounding has made a covariance indefinite.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ from torch import Tensor
 
 
 def cholesky(covariance: Float[Tensor, "comp comp chan"], eps: Float[Tensor, " chan"]) -> list[Tensor]:
-    """The lower triangle L with L L^T = covariance + eps, as columns from the diagonal down, (A - j, tuples) each.
+    """Return the lower triangle L with L L^T = covariance + eps I, as a list of columns.
 
-    Row i of L splits the variance of component i into what it shares with each component before it and a rest, its
-    pivot. A share is limited to what the component has left, less a floor of its own rounding, so no pivot vanishes.
+    Column j starts at the diagonal and has shape (A - j, tuples). Row i of L splits the variance of component i into
+    the parts that it shares with earlier components, and a rest, its pivot. A part is limited to the variance that is
+    left, minus a floor for the component's rounding error, so no pivot is zero.
     """
     dim = len(covariance)
     variance = covariance.diagonal().mT + eps
@@ -35,7 +36,7 @@ def cholesky(covariance: Float[Tensor, "comp comp chan"], eps: Float[Tensor, " c
 
 
 def divide(matrix: Float[Tensor, "row comp chan"], lower: list[Tensor]) -> Float[Tensor, "row comp chan"]:
-    """``matrix`` times the inverse of a lower triangle from `cholesky`, by substitution from the last column."""
+    """Return ``matrix`` times the inverse of L from `cholesky`, by substitution from the last column."""
     columns: list[Tensor] = []
     for j in reversed(range(len(lower))):
         column = matrix[:, j]

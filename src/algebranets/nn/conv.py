@@ -17,7 +17,7 @@ Size = int | tuple[int, ...]
 
 
 class Conv(Weighted):
-    """What convolutions and transposed convolutions share: arguments, their checks, and the weight."""
+    """The base of convolutions and transposed convolutions: arguments, their checks, and the weight."""
 
     num_axes: ClassVar[int]
 
@@ -97,7 +97,7 @@ class _ForwardConv(Conv):
         return product.conv(x, self.weight, self.bias, geometry=geometry, algebra=self.algebra, lowering=self.lowering)
 
     def _both_sides(self) -> list[int]:
-        """The padding as `F.pad` takes it: last axis first, before and after."""
+        """The padding in the format of `F.pad`: both sides of each axis, the last axis first."""
         if self.padding == "valid":
             return [0] * (2 * self.num_axes)
         sides = []
@@ -111,23 +111,23 @@ class _ForwardConv(Conv):
 
 
 class Conv1d(_ForwardConv):
-    """`torch.nn.Conv1d` over an algebra; over R it is `torch.nn.Conv1d`.
+    """`torch.nn.Conv1d` over an algebra. Over R it computes the same as torch's layer.
 
     Args:
-        in_channels: Real channels of the input, a multiple of the algebra's dim.
-        out_channels: Real channels of the output, a multiple of the algebra's dim.
+        in_channels: The number of real input channels, a multiple of the algebra's dim.
+        out_channels: The number of real output channels, a multiple of the algebra's dim.
         kernel_size: The size of the kernel.
-        stride: The step between places.
-        padding: How many places are added on both sides of the input; or "same" or "valid".
-        dilation: The distance between the kernel's taps.
-        groups: How many groups the tuples are divided into; tuples of different groups do not mix. Groups count
-            tuples, not channels: ``groups=in_channels // algebra.dim`` is a depthwise convolution.
+        stride: The stride of the convolution.
+        padding: The padding on each side of the input, an int, "same" or "valid".
+        dilation: The spacing between kernel elements.
+        groups: The number of groups. Tuples of different groups do not mix. Groups count tuples, not channels:
+            ``groups=in_channels // algebra.dim`` is a depthwise convolution.
         bias: Whether to add a bias, one number for each output channel.
-        padding_mode: What is added there: "zeros", "reflect", "replicate" or "circular".
-        device, dtype: Of the parameters.
+        padding_mode: The kind of padding: "zeros", "reflect", "replicate" or "circular".
+        device, dtype: The device and dtype of the parameters.
         algebra: The algebra, an `Algebra` or a name such as "M2R".
-        lowering: How the product is computed. "auto" chooses by device, shape and dtype; "blocks", "bilinear",
-            "kernels" and "reference" are ways to compute it. All give the same result up to rounding.
+        lowering: How the product is computed: "auto" (chosen by device, shape and dtype), "blocks", "bilinear",
+            "kernels" or "reference". All give the same result up to rounding.
 
     >>> import torch, algebranets as an
     >>> conv = an.nn.Conv1d(8, 12, 3, padding=1, algebra=an.H)  # 2 tuples in, 3 out
@@ -139,23 +139,23 @@ class Conv1d(_ForwardConv):
 
 
 class Conv2d(_ForwardConv):
-    """`torch.nn.Conv2d` over an algebra; over R it is `torch.nn.Conv2d`.
+    """`torch.nn.Conv2d` over an algebra. Over R it computes the same as torch's layer.
 
     Args:
-        in_channels: Real channels of the input, a multiple of the algebra's dim.
-        out_channels: Real channels of the output, a multiple of the algebra's dim.
-        kernel_size: The size of the kernel, one number or 2 of them.
-        stride: The step between places, one number or 2 of them.
-        padding: How many places are added on both sides of the input, one number or 2 of them; or "same" or "valid".
-        dilation: The distance between the kernel's taps, one number or 2 of them.
-        groups: How many groups the tuples are divided into; tuples of different groups do not mix. Groups count
-            tuples, not channels: ``groups=in_channels // algebra.dim`` is a depthwise convolution.
+        in_channels: The number of real input channels, a multiple of the algebra's dim.
+        out_channels: The number of real output channels, a multiple of the algebra's dim.
+        kernel_size: The size of the kernel, an int or a tuple of 2 ints.
+        stride: The stride of the convolution, an int or a tuple of 2 ints.
+        padding: The padding on each side of the input, an int, a tuple of 2 ints, "same" or "valid".
+        dilation: The spacing between kernel elements, an int or a tuple of 2 ints.
+        groups: The number of groups. Tuples of different groups do not mix. Groups count tuples, not channels:
+            ``groups=in_channels // algebra.dim`` is a depthwise convolution.
         bias: Whether to add a bias, one number for each output channel.
-        padding_mode: What is added there: "zeros", "reflect", "replicate" or "circular".
-        device, dtype: Of the parameters.
+        padding_mode: The kind of padding: "zeros", "reflect", "replicate" or "circular".
+        device, dtype: The device and dtype of the parameters.
         algebra: The algebra, an `Algebra` or a name such as "M2R".
-        lowering: How the product is computed. "auto" chooses by device, shape and dtype; "blocks", "bilinear",
-            "kernels" and "reference" are ways to compute it. All give the same result up to rounding.
+        lowering: How the product is computed: "auto" (chosen by device, shape and dtype), "blocks", "bilinear",
+            "kernels" or "reference". All give the same result up to rounding.
 
     >>> import torch, algebranets as an
     >>> depthwise = an.nn.Conv2d(64, 64, 3, padding=1, groups=16, algebra=an.H)  # 16 tuples, each on its own
@@ -167,23 +167,23 @@ class Conv2d(_ForwardConv):
 
 
 class Conv3d(_ForwardConv):
-    """`torch.nn.Conv3d` over an algebra; over R it is `torch.nn.Conv3d`.
+    """`torch.nn.Conv3d` over an algebra. Over R it computes the same as torch's layer.
 
     Args:
-        in_channels: Real channels of the input, a multiple of the algebra's dim.
-        out_channels: Real channels of the output, a multiple of the algebra's dim.
-        kernel_size: The size of the kernel, one number or 3 of them.
-        stride: The step between places, one number or 3 of them.
-        padding: How many places are added on both sides of the input, one number or 3 of them; or "same" or "valid".
-        dilation: The distance between the kernel's taps, one number or 3 of them.
-        groups: How many groups the tuples are divided into; tuples of different groups do not mix. Groups count
-            tuples, not channels: ``groups=in_channels // algebra.dim`` is a depthwise convolution.
+        in_channels: The number of real input channels, a multiple of the algebra's dim.
+        out_channels: The number of real output channels, a multiple of the algebra's dim.
+        kernel_size: The size of the kernel, an int or a tuple of 3 ints.
+        stride: The stride of the convolution, an int or a tuple of 3 ints.
+        padding: The padding on each side of the input, an int, a tuple of 3 ints, "same" or "valid".
+        dilation: The spacing between kernel elements, an int or a tuple of 3 ints.
+        groups: The number of groups. Tuples of different groups do not mix. Groups count tuples, not channels:
+            ``groups=in_channels // algebra.dim`` is a depthwise convolution.
         bias: Whether to add a bias, one number for each output channel.
-        padding_mode: What is added there: "zeros", "reflect", "replicate" or "circular".
-        device, dtype: Of the parameters.
+        padding_mode: The kind of padding: "zeros", "reflect", "replicate" or "circular".
+        device, dtype: The device and dtype of the parameters.
         algebra: The algebra, an `Algebra` or a name such as "M2R".
-        lowering: How the product is computed. "auto" chooses by device, shape and dtype; "blocks", "bilinear",
-            "kernels" and "reference" are ways to compute it. All give the same result up to rounding.
+        lowering: How the product is computed: "auto" (chosen by device, shape and dtype), "blocks", "bilinear",
+            "kernels" or "reference". All give the same result up to rounding.
 
     >>> import torch, algebranets as an
     >>> conv = an.nn.Conv3d(8, 12, 3, padding="same", algebra=an.M2R)

@@ -52,7 +52,7 @@ class _ConvTranspose(Conv):
         return product.conv(x, self.weight, self.bias, geometry=geometry, algebra=self.algebra, lowering=self.lowering)
 
     def _output_padding(self, x: Tensor, output_size: Sequence[int]) -> tuple[int, ...]:
-        """The output padding that gives an output of ``output_size``, a size for each spatial axis or for all axes."""
+        """The output padding for ``output_size``, which has one entry for each spatial axis or for each axis."""
         if len(output_size) not in (self.num_axes, x.dim()):
             raise ValueError(
                 f"output_size must have {self.num_axes} entries, one for each spatial axis, or {x.dim()}, one for each "
@@ -74,24 +74,23 @@ class _ConvTranspose(Conv):
 
 
 class ConvTranspose1d(_ConvTranspose):
-    """`torch.nn.ConvTranspose1d` over an algebra; over R it is `torch.nn.ConvTranspose1d`.
+    """`torch.nn.ConvTranspose1d` over an algebra. Over R it computes the same as torch's layer.
 
     Args:
-        in_channels: Real channels of the input, a multiple of the algebra's dim.
-        out_channels: Real channels of the output, a multiple of the algebra's dim.
+        in_channels: The number of real input channels, a multiple of the algebra's dim.
+        out_channels: The number of real output channels, a multiple of the algebra's dim.
         kernel_size: The size of the kernel.
-        stride: The step between places.
-        padding: How many places are cut off on both sides of the output.
-        output_padding: How many places are added to one side of the output.
-        groups: How many groups the tuples are divided into; tuples of different groups do not mix. Groups count
-            tuples, not channels.
+        stride: The stride of the convolution.
+        padding: How many positions are cut off from each side of the output.
+        output_padding: How many positions are added to one side of the output.
+        groups: The number of groups. Tuples of different groups do not mix. Groups count tuples, not channels.
         bias: Whether to add a bias, one number for each output channel.
-        dilation: The distance between the kernel's taps.
+        dilation: The spacing between kernel elements.
         padding_mode: Must be "zeros".
-        device, dtype: Of the parameters.
+        device, dtype: The device and dtype of the parameters.
         algebra: The algebra, an `Algebra` or a name such as "M2R".
-        lowering: How the product is computed. "auto" chooses by device, shape and dtype; "blocks", "bilinear",
-            "kernels" and "reference" are ways to compute it. All give the same result up to rounding.
+        lowering: How the product is computed: "auto" (chosen by device, shape and dtype), "blocks", "bilinear",
+            "kernels" or "reference". All give the same result up to rounding.
 
     >>> import torch, algebranets as an
     >>> conv = an.nn.ConvTranspose1d(8, 12, 2, stride=2, algebra=an.H)
@@ -103,24 +102,23 @@ class ConvTranspose1d(_ConvTranspose):
 
 
 class ConvTranspose2d(_ConvTranspose):
-    """`torch.nn.ConvTranspose2d` over an algebra; over R it is `torch.nn.ConvTranspose2d`.
+    """`torch.nn.ConvTranspose2d` over an algebra. Over R it computes the same as torch's layer.
 
     Args:
-        in_channels: Real channels of the input, a multiple of the algebra's dim.
-        out_channels: Real channels of the output, a multiple of the algebra's dim.
-        kernel_size: The size of the kernel, one number or 2 of them.
-        stride: The step between places, one number or 2 of them.
-        padding: How many places are cut off on both sides of the output, one number or 2 of them.
-        output_padding: How many places are added to one side of the output, one number or 2 of them.
-        groups: How many groups the tuples are divided into; tuples of different groups do not mix. Groups count
-            tuples, not channels.
+        in_channels: The number of real input channels, a multiple of the algebra's dim.
+        out_channels: The number of real output channels, a multiple of the algebra's dim.
+        kernel_size: The size of the kernel, an int or a tuple of 2 ints.
+        stride: The stride of the convolution, an int or a tuple of 2 ints.
+        padding: How many positions are cut off from each side of the output, an int or a tuple of 2 ints.
+        output_padding: How many positions are added to one side of the output, an int or a tuple of 2 ints.
+        groups: The number of groups. Tuples of different groups do not mix. Groups count tuples, not channels.
         bias: Whether to add a bias, one number for each output channel.
-        dilation: The distance between the kernel's taps, one number or 2 of them.
+        dilation: The spacing between kernel elements, an int or a tuple of 2 ints.
         padding_mode: Must be "zeros".
-        device, dtype: Of the parameters.
+        device, dtype: The device and dtype of the parameters.
         algebra: The algebra, an `Algebra` or a name such as "M2R".
-        lowering: How the product is computed. "auto" chooses by device, shape and dtype; "blocks", "bilinear",
-            "kernels" and "reference" are ways to compute it. All give the same result up to rounding.
+        lowering: How the product is computed: "auto" (chosen by device, shape and dtype), "blocks", "bilinear",
+            "kernels" or "reference". All give the same result up to rounding.
 
     >>> import torch, algebranets as an
     >>> conv = an.nn.ConvTranspose2d(8, 12, 2, stride=2, algebra=an.M2R)
@@ -132,24 +130,23 @@ class ConvTranspose2d(_ConvTranspose):
 
 
 class ConvTranspose3d(_ConvTranspose):
-    """`torch.nn.ConvTranspose3d` over an algebra; over R it is `torch.nn.ConvTranspose3d`.
+    """`torch.nn.ConvTranspose3d` over an algebra. Over R it computes the same as torch's layer.
 
     Args:
-        in_channels: Real channels of the input, a multiple of the algebra's dim.
-        out_channels: Real channels of the output, a multiple of the algebra's dim.
-        kernel_size: The size of the kernel, one number or 3 of them.
-        stride: The step between places, one number or 3 of them.
-        padding: How many places are cut off on both sides of the output, one number or 3 of them.
-        output_padding: How many places are added to one side of the output, one number or 3 of them.
-        groups: How many groups the tuples are divided into; tuples of different groups do not mix. Groups count
-            tuples, not channels.
+        in_channels: The number of real input channels, a multiple of the algebra's dim.
+        out_channels: The number of real output channels, a multiple of the algebra's dim.
+        kernel_size: The size of the kernel, an int or a tuple of 3 ints.
+        stride: The stride of the convolution, an int or a tuple of 3 ints.
+        padding: How many positions are cut off from each side of the output, an int or a tuple of 3 ints.
+        output_padding: How many positions are added to one side of the output, an int or a tuple of 3 ints.
+        groups: The number of groups. Tuples of different groups do not mix. Groups count tuples, not channels.
         bias: Whether to add a bias, one number for each output channel.
-        dilation: The distance between the kernel's taps, one number or 3 of them.
+        dilation: The spacing between kernel elements, an int or a tuple of 3 ints.
         padding_mode: Must be "zeros".
-        device, dtype: Of the parameters.
+        device, dtype: The device and dtype of the parameters.
         algebra: The algebra, an `Algebra` or a name such as "M2R".
-        lowering: How the product is computed. "auto" chooses by device, shape and dtype; "blocks", "bilinear",
-            "kernels" and "reference" are ways to compute it. All give the same result up to rounding.
+        lowering: How the product is computed: "auto" (chosen by device, shape and dtype), "blocks", "bilinear",
+            "kernels" or "reference". All give the same result up to rounding.
 
     >>> import torch, algebranets as an
     >>> conv = an.nn.ConvTranspose3d(8, 12, 2, stride=2, algebra=an.C)

@@ -14,7 +14,7 @@ class TupleDropout(nn.Module):
     """`torch.nn.Dropout` that sets all components of a tuple to zero together.
 
     Args:
-        p: The probability of a tuple to be set to zero in training.
+        p: The probability that a tuple is set to zero in training.
         dim: The channel axis, -1 by default; 1 for images.
         algebra: The algebra, an `Algebra` or a name such as "M2R".
 

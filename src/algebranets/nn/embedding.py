@@ -17,9 +17,9 @@ class Embedding(nn.Embedding):
 
     Args:
         num_embeddings: The number of vectors.
-        embedding_dim: Real numbers in a vector, a multiple of the algebra's dim.
-        padding_idx: The index of a vector that stays as it is in training, or None.
-        max_norm: The largest norm of a vector, or None.
+        embedding_dim: The number of real features in a vector, a multiple of the algebra's dim.
+        padding_idx: The index of a vector that is not trained, or None.
+        max_norm: The largest norm of a vector. Longer vectors are rescaled. None for no limit.
         args, kwargs: The other arguments of `torch.nn.Embedding`, in its order.
         algebra: The algebra, an `Algebra` or a name such as "M2R".
 
@@ -54,7 +54,7 @@ class Embedding(nn.Embedding):
 
     @classmethod
     def from_pretrained(cls, embeddings: Tensor, *args: Any, algebra: Algebra | str, **kwargs: Any) -> Embedding:  # type: ignore[override]
-        """An embedding with the given vectors, as `torch.nn.Embedding.from_pretrained` makes it.
+        """Return an embedding with the given vectors, like `torch.nn.Embedding.from_pretrained`.
 
         Args:
             embeddings: The vectors, (num_embeddings, embedding_dim).

@@ -1,8 +1,7 @@
 """Initializers for weights over an algebra.
 
-Fans count real products: how many are summed in one component of the output, and how many use one component of the
-input. So activations keep their variance over every algebra as they do in real layers, and over R the initializers are
-those of `torch.nn.init`.
+Fans count real products, so activations keep their variance over every algebra, as in real layers (see `fans`). Over R,
+Glorot's and He's initializers are those of `torch.nn.init`.
 """
 
 from __future__ import annotations
@@ -22,13 +21,14 @@ from algebranets.algebra import Algebra
 
 @contextmanager
 def new_value(module: nn.Module, name: str) -> Iterator[Tensor]:
-    """A tensor into which to write the new value of a module's parameter, parametrized or not.
+    """Yield a tensor into which to write the new value of a module's parameter, parametrized or not.
 
-    It is the parameter itself or, if the parameter is parametrized, a tensor that is assigned to it afterwards.
+    The tensor is the parameter itself. For a parametrized one it is a new tensor, which is assigned to the parameter
+    afterwards.
 
     Args:
-        module: The module.
-        name: The name of its parameter.
+        module: The module that has the parameter.
+        name: The name of the parameter.
 
     >>> from algebranets import H, nn
     >>> layer = torch.nn.utils.parametrizations.weight_norm(nn.Linear(8, 12, algebra=H))
@@ -42,7 +42,7 @@ def new_value(module: nn.Module, name: str) -> Iterator[Tensor]:
         yield fresh
         try:
             setattr(module, name, fresh)
-        except (RuntimeError, NotImplementedError, ValueError) as error:
+        except (RuntimeError, ValueError) as error:
             raise ValueError(
                 f"{name} is parametrized by {_parametrizations(module, name)}, which does not take this value: each "
                 f"parametrization must have a right_inverse that takes it ({error})."
@@ -59,12 +59,15 @@ def _parametrizations(module: Any, name: str) -> str:
 
 
 def fans(weight: Tensor, algebra: Algebra, stacks: int = 1) -> tuple[float, float]:
-    """How many real products are summed in one component of the output, and how many use one of the input.
+    """Return the fan-in and the fan-out of a weight, counted in real products.
+
+    The fan-in is the number of products that are summed in one component of the output. The fan-out is the number of
+    products that use one component of the input.
 
     Args:
         weight: The weight, as a layer stores it.
         algebra: The algebra.
-        stacks: How many weights lie one after the other along the first axis, such as the gates of a GRU.
+        stacks: How many weights are stacked along the first axis, such as the gates of a GRU.
 
     Returns:
         ``(fan_in, fan_out)``.
@@ -79,13 +82,13 @@ def fans(weight: Tensor, algebra: Algebra, stacks: int = 1) -> tuple[float, floa
 
 
 def xavier_uniform_(weight: Tensor, algebra: Algebra, gain: float = 1.0, stacks: int = 1) -> Tensor:
-    """Initialize a weight by Glorot's uniform rule, each component independently. Every layer here starts so.
+    """Initialize a weight by Glorot's uniform rule, each component independently. This is the layers' default.
 
     Args:
         weight: The weight, as a layer stores it.
         algebra: The algebra.
-        gain: A factor of the standard deviation.
-        stacks: How many weights lie one after the other along the first axis, such as the gates of a GRU.
+        gain: A factor for the standard deviation.
+        stacks: How many weights are stacked along the first axis, such as the gates of a GRU.
 
     >>> from algebranets import H, nn
     >>> layer = nn.Linear(8, 12, algebra=H)
@@ -101,8 +104,8 @@ def xavier_normal_(weight: Tensor, algebra: Algebra, gain: float = 1.0, stacks: 
     Args:
         weight: The weight, as a layer stores it.
         algebra: The algebra.
-        gain: A factor of the standard deviation.
-        stacks: How many weights lie one after the other along the first axis, such as the gates of a GRU.
+        gain: A factor for the standard deviation.
+        stacks: How many weights are stacked along the first axis, such as the gates of a GRU.
 
     >>> from algebranets import H, nn
     >>> layer = nn.Linear(8, 12, algebra=H)
@@ -118,8 +121,8 @@ def kaiming_uniform_(weight: Tensor, algebra: Algebra, nonlinearity: Any = "relu
     Args:
         weight: The weight, as a layer stores it.
         algebra: The algebra.
-        nonlinearity: The activation that follows, as `torch.nn.init.calculate_gain` takes it.
-        stacks: How many weights lie one after the other along the first axis, such as the gates of a GRU.
+        nonlinearity: The name of the activation that follows, for `torch.nn.init.calculate_gain`.
+        stacks: How many weights are stacked along the first axis, such as the gates of a GRU.
 
     >>> from algebranets import H, nn
     >>> layer = nn.Linear(8, 12, algebra=H)
@@ -135,8 +138,8 @@ def kaiming_normal_(weight: Tensor, algebra: Algebra, nonlinearity: Any = "relu"
     Args:
         weight: The weight, as a layer stores it.
         algebra: The algebra.
-        nonlinearity: The activation that follows, as `torch.nn.init.calculate_gain` takes it.
-        stacks: How many weights lie one after the other along the first axis, such as the gates of a GRU.
+        nonlinearity: The name of the activation that follows, for `torch.nn.init.calculate_gain`.
+        stacks: How many weights are stacked along the first axis, such as the gates of a GRU.
 
     >>> from algebranets import H, nn
     >>> layer = nn.Linear(8, 12, algebra=H)
@@ -149,17 +152,17 @@ def kaiming_normal_(weight: Tensor, algebra: Algebra, nonlinearity: Any = "relu"
 def polar_(
     weight: Tensor, algebra: Algebra, criterion: str = "xavier", transposed: bool = False, stacks: int = 1
 ) -> Tensor:
-    """Initialize a weight by tuples of random size and direction, r (cos t 1 + sin t u).
+    """Initialize a weight with tuples of random size and direction, r (cos t 1 + sin t u).
 
-    r is chi-distributed, t is uniform, and u is a random direction orthogonal to the unit 1. Over C it is the
-    initialization of Trabelsi et al. (2018), over H that of Gaudet and Maida (2018).
+    r is chi-distributed, t is uniform, and u is a random direction orthogonal to the unit 1. Over C this is
+    the initialization of Trabelsi et al. (2018), and over H that of Gaudet and Maida (2018).
 
     Args:
         weight: The weight, as a layer stores it.
         algebra: The algebra, which must have a unit.
         criterion: The rule for the variance: "xavier" for Glorot's, "kaiming" for He's.
         transposed: Whether the weight's axes are (in, out), as in a transposed convolution.
-        stacks: How many weights lie one after the other along the first axis, such as the gates of a GRU.
+        stacks: How many weights are stacked along the first axis, such as the gates of a GRU.
 
     >>> from algebranets import H, nn
     >>> layer = nn.Linear(8, 12, algebra=H)
@@ -202,9 +205,9 @@ def _uniform(weight: Tensor, std: float) -> Tensor:
 
 
 def _check_writable(weight: Tensor) -> None:
-    """Raise an error if ``weight`` is the result of a computation, where what is written would be lost.
+    """Raise an error if ``weight`` is the result of a computation, because values written to it would be lost.
 
-    A view of a parameter is not such a result.
+    A view of a parameter is allowed.
     """
     whole = weight._base if weight._is_view() else weight
     if whole is not None and whole.grad_fn is not None:

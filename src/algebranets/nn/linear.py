@@ -31,21 +31,21 @@ class Weighted(nn.Module):
         self.lowering = lowering
 
     def reset_parameters(self) -> None:
-        """Initialize the weight by Glorot's rule, each component independently as in the paper; the bias is zero."""
+        """Initialize each component of the weight independently by Glorot's rule, as in the paper; the bias is zero."""
         reset_weights(self, biases=["bias"])
 
     def algebra_weights(self) -> list[AlgebraWeight]:
-        """The weights over the algebra, as accounting and pruning ask for them: here there is one."""
+        """The weights over the algebra, for accounting and pruning: here only ``weight``."""
         return [AlgebraWeight("weight", self.algebra, transposed=self.transposed)]
 
     @property
     def weight_tuples(self) -> Float[Tensor, "comp first second *kernel"]:
-        """The weight as (component in table order, out, in, ...), however it is stored. Assign to it to change it.
+        """The weight as a tensor (component in table order, out, in, ...). Assign to it to change the weight.
 
-        A transposed convolution's is (component, in, out, ...). Assigning to a parametrized weight works as with
-        ``layer.weight = ...``: torch sets the parameter through the parametrization's ``right_inverse``. Under a
+        For a transposed convolution the axes are (component, in, out, ...). Assigning to a parametrized weight works as
+        with ``layer.weight = ...``: torch sets the parameter through the parametrization's ``right_inverse``. Under a
         `Pruner`'s mask or a spectral norm, the parameter gets the assigned value, and the weight is that value masked
-        or normalized. A parametrization that cannot be assigned to is a `ValueError`.
+        or normalized. If a parametrization cannot be assigned to, a `ValueError` is raised.
         """
         (weight,) = self.algebra_weights()
         return weight.tuples(self.weight)
@@ -63,16 +63,16 @@ class Weighted(nn.Module):
 class Linear(Weighted):
     """`torch.nn.Linear` over an algebra: ``y_o = sum_i w_oi . x_i + b_o``.
 
-    Over R it is `torch.nn.Linear`. Over an algebra of dim A it has 1 / A of the parameters.
+    Over R it computes the same as `torch.nn.Linear`. Over an algebra of dim A, its weight is A times smaller.
 
     Args:
-        in_features: Real numbers in each input, a multiple of the algebra's dim.
-        out_features: Real numbers in each output, a multiple of the algebra's dim.
+        in_features: The number of real input features, a multiple of the algebra's dim.
+        out_features: The number of real output features, a multiple of the algebra's dim.
         bias: Whether to add a bias, one number for each output feature.
-        device, dtype: Of the parameters.
+        device, dtype: The device and dtype of the parameters.
         algebra: The algebra, an `Algebra` or a name such as "M2R".
-        lowering: How the product is computed. "auto" chooses by device, shape and dtype; "blocks", "bilinear",
-            "kernels" and "reference" are ways to compute it. All give the same result up to rounding.
+        lowering: How the product is computed: "auto" (chosen by device, shape and dtype), "blocks", "bilinear",
+            "kernels" or "reference". All give the same result up to rounding.
 
     >>> import torch, algebranets as an
     >>> layer = an.nn.Linear(512, 256, algebra=an.M2R)
@@ -101,7 +101,7 @@ class Linear(Weighted):
         self.reset_parameters()
 
     def forward(self, x: Float[Tensor, "*batch inp"], activation: str | None = None) -> Float[Tensor, "*batch out"]:
-        """Multiply the weight with the last axis of ``x``.
+        """Apply the layer to the last axis of ``x``.
 
         Args:
             x: The input, ``in_features`` real numbers on the last axis.

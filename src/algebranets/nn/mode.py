@@ -10,7 +10,7 @@ from torch import nn
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """Put a model into evaluation mode, and each of its modules back into its own mode afterwards."""
+    """Put a model into evaluation mode, and restore the mode of each of its modules afterwards."""
     training = [module for module in model.modules() if module.training]
     model.eval()
     try:

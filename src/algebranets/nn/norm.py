@@ -1,4 +1,4 @@
-"""Layer norms: one with an affine part that the components of a tuple share, and one of a residual addition."""
+"""Layer norms: `TupleLayerNorm`, and `AddNorm`, which normalizes a residual sum."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ class TupleLayerNorm(nn.LayerNorm):
     Mean and variance are taken over all features, as in `torch.nn.LayerNorm`. Over R the two layers are the same.
 
     Args:
-        num_features: Features of the last axis, counted in real numbers: a multiple of the dimension of the algebra.
-        eps: Added to the variance.
-        elementwise_affine: Whether there is a scale for each tuple.
-        bias: Whether there is also an offset for each tuple.
-        device: Where the parameters are.
+        num_features: The number of real features on the last axis, a multiple of the algebra's dim.
+        eps: The number added to the variance.
+        elementwise_affine: Whether each tuple has a learned scale.
+        bias: Whether each tuple also has a learned offset.
+        device: The device of the parameters.
         dtype: The dtype of the parameters.
-        algebra: The algebra whose tuples the features hold, or its name.
+        algebra: The algebra, an `Algebra` or a name such as "M2R".
 
     >>> import torch, algebranets as an
     >>> norm = an.nn.TupleLayerNorm(12, algebra=an.H)
@@ -61,12 +61,12 @@ class TupleLayerNorm(nn.LayerNorm):
 
 
 class AddNorm(nn.LayerNorm):
-    """A residual addition and `torch.nn.LayerNorm` of the sum; returns both.
+    """A residual addition followed by `torch.nn.LayerNorm`. It returns the sum and the normalized sum.
 
-    On a GPU without gradients both are one kernel.
+    On a GPU, without gradients and autocast, both are one kernel.
 
     Args:
-        num_features: Features of the last axis, counted in real numbers. They may hold tuples of any algebra.
+        num_features: The number of real features on the last axis. They may be tuples of any algebra.
 
     >>> import torch
     >>> norm, x, y = AddNorm(6), torch.randn(2, 6), torch.randn(2, 6)

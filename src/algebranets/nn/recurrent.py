@@ -1,6 +1,6 @@
 """Recurrent layers over an algebra, with torch.nn's names, arguments and parameter names.
 
-Layers run through torch's fused kernels, one call a layer.
+Each layer is one call of a fused kernel: torch's or, in some cases on a GPU, ours.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class _Recurrent(nn.Module):
         return [f"_l{layer}", f"_l{layer}_reverse"][: self.num_directions]
 
     def algebra_weights(self) -> list[AlgebraWeight]:
-        """The weights over the algebra, as accounting and pruning ask for them: those of every layer and direction."""
+        """The weights over the algebra, for accounting and pruning: those of every layer and direction."""
         stacks = {"weight_ih": MODES[self.mode].num_gates, "weight_hh": MODES[self.mode].num_gates}
         if self.proj_size:
             stacks["weight_hr"] = 1
@@ -89,11 +89,11 @@ class _Recurrent(nn.Module):
         return [AlgebraWeight(name + suffix, self.algebra, num) for suffix in suffixes for name, num in stacks.items()]
 
     def reset_parameters(self) -> None:
-        """Initialize each gate by Glorot's rule, each component independently; biases are zero."""
+        """Initialize each component of each gate's weights independently by Glorot's rule, and biases to zero."""
         reset_weights(self, [weight.name.replace("weight", "bias") for weight in self.algebra_weights()])
 
     def flatten_parameters(self) -> None:
-        """Does nothing. torch's layers need it for cuDNN; these arrange their weights in each forward."""
+        """Do nothing. torch's layers need this method for cuDNN; ours arrange their weights in each forward."""
 
     def _direction(self, suffix: str) -> product.Direction:
         names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh", "weight_hr")
@@ -126,7 +126,7 @@ class _Recurrent(nn.Module):
     def _start(
         self, x: Tensor, batch: int, state: tuple[Tensor, ...] | None, order: Tensor | None
     ) -> tuple[Tensor, ...]:
-        """The initial states: zeros, or those given, in the order of a packed sequence's rows."""
+        """The initial states: zeros, or ``state`` with its rows in the order of a packed sequence."""
         if x.shape[-1] != self.input_size:
             raise ValueError(f"the input must have input_size={self.input_size} features; got {x.shape[-1]}.")
         sizes = [self.proj_size or self.hidden_size, self.hidden_size][: MODES[self.mode].num_states]
@@ -182,24 +182,24 @@ class _OneState(_Recurrent):
 
 
 class RNN(_OneState):
-    """`torch.nn.RNN` over an algebra; over R it is `torch.nn.RNN`.
+    """`torch.nn.RNN` over an algebra. Over R it computes the same as torch's layer.
 
     Args:
-        input_size: Real numbers in each input, a multiple of the algebra's dim.
-        hidden_size: Real numbers in the state, a multiple of the algebra's dim.
-        num_layers: How many layers follow one another.
+        input_size: The number of real input features, a multiple of the algebra's dim.
+        hidden_size: The number of real features in the hidden state, a multiple of the algebra's dim.
+        num_layers: The number of stacked layers.
         nonlinearity: "tanh" or "relu".
-        bias: Whether the gates have biases.
+        bias: Whether to add biases.
         batch_first: Whether inputs and outputs are (batch, time, features), not (time, batch, features).
-        dropout: The share of outputs that is set to zero in training, after each layer but the last.
-        bidirectional: Whether a second direction reads the sequence from its end. The output then holds the tuples of
-            both directions, side by side in each component.
+        dropout: The dropout probability after each layer but the last, in training.
+        bidirectional: Whether to read the sequence in both directions. In the output, each component then holds the
+            forward features followed by the backward features.
         proj_size: Must be 0; only the LSTM has projections.
-        recurrent_bias: Whether there is a second bias for each gate, ``bias_hh``, as in torch. Most papers have one.
-        device, dtype: Of the parameters.
+        recurrent_bias: Whether each gate has a second bias, ``bias_hh``, as in torch. Most papers have only one bias.
+        device, dtype: The device and dtype of the parameters.
         algebra: The algebra, an `Algebra` or a name such as "M2R".
-        lowering: How the product is computed. "auto" chooses by device, shape and dtype; "blocks", "bilinear",
-            "kernels" and "reference" are ways to compute it. All give the same result up to rounding.
+        lowering: How the product is computed: "auto" (chosen by device, shape and dtype), "blocks", "bilinear",
+            "kernels" or "reference". All give the same result up to rounding.
 
     >>> import torch, algebranets as an
     >>> rnn = an.nn.RNN(64, 128, nonlinearity="relu", algebra=an.H)
@@ -235,23 +235,23 @@ class RNN(_OneState):
 
 
 class GRU(_OneState):
-    """`torch.nn.GRU` over an algebra; over R it is `torch.nn.GRU`.
+    """`torch.nn.GRU` over an algebra. Over R it computes the same as torch's layer.
 
     Args:
-        input_size: Real numbers in each input, a multiple of the algebra's dim.
-        hidden_size: Real numbers in the state, a multiple of the algebra's dim.
-        num_layers: How many layers follow one another.
-        bias: Whether the gates have biases.
+        input_size: The number of real input features, a multiple of the algebra's dim.
+        hidden_size: The number of real features in the hidden state, a multiple of the algebra's dim.
+        num_layers: The number of stacked layers.
+        bias: Whether to add biases.
         batch_first: Whether inputs and outputs are (batch, time, features), not (time, batch, features).
-        dropout: The share of outputs that is set to zero in training, after each layer but the last.
-        bidirectional: Whether a second direction reads the sequence from its end. The output then holds the tuples of
-            both directions, side by side in each component.
+        dropout: The dropout probability after each layer but the last, in training.
+        bidirectional: Whether to read the sequence in both directions. In the output, each component then holds the
+            forward features followed by the backward features.
         proj_size: Must be 0; only the LSTM has projections.
-        recurrent_bias: Whether there is a second bias for each gate, ``bias_hh``, as in torch. Most papers have one.
-        device, dtype: Of the parameters.
+        recurrent_bias: Whether each gate has a second bias, ``bias_hh``, as in torch. Most papers have only one bias.
+        device, dtype: The device and dtype of the parameters.
         algebra: The algebra, an `Algebra` or a name such as "M2R".
-        lowering: How the product is computed. "auto" chooses by device, shape and dtype; "blocks", "bilinear",
-            "kernels" and "reference" are ways to compute it. All give the same result up to rounding.
+        lowering: How the product is computed: "auto" (chosen by device, shape and dtype), "blocks", "bilinear",
+            "kernels" or "reference". All give the same result up to rounding.
 
     >>> import torch, algebranets as an
     >>> gru = an.nn.GRU(64, 128, num_layers=2, algebra=an.M2R)
@@ -264,24 +264,24 @@ class GRU(_OneState):
 
 
 class LSTM(_Recurrent):
-    """`torch.nn.LSTM` over an algebra with its projections; over R it is `torch.nn.LSTM`.
+    """`torch.nn.LSTM` over an algebra, with projections. Over R it computes the same as torch's layer.
 
     Args:
-        input_size: Real numbers in each input, a multiple of the algebra's dim.
-        hidden_size: Real numbers in the state, a multiple of the algebra's dim.
-        num_layers: How many layers follow one another.
-        bias: Whether the gates have biases.
+        input_size: The number of real input features, a multiple of the algebra's dim.
+        hidden_size: The number of real features in the hidden state, a multiple of the algebra's dim.
+        num_layers: The number of stacked layers.
+        bias: Whether to add biases.
         batch_first: Whether inputs and outputs are (batch, time, features), not (time, batch, features).
-        dropout: The share of outputs that is set to zero in training, after each layer but the last.
-        bidirectional: Whether a second direction reads the sequence from its end. The output then holds the tuples of
-            both directions, side by side in each component.
-        proj_size: Real numbers in the output of each layer and direction, a multiple of the algebra's dim: the state
-            is projected to it. 0 for no projection.
-        recurrent_bias: Whether there is a second bias for each gate, ``bias_hh``, as in torch. Most papers have one.
-        device, dtype: Of the parameters.
+        dropout: The dropout probability after each layer but the last, in training.
+        bidirectional: Whether to read the sequence in both directions. In the output, each component then holds the
+            forward features followed by the backward features.
+        proj_size: The number of real features that the hidden state is projected to, a multiple of the algebra's dim.
+            0 for no projection.
+        recurrent_bias: Whether each gate has a second bias, ``bias_hh``, as in torch. Most papers have only one bias.
+        device, dtype: The device and dtype of the parameters.
         algebra: The algebra, an `Algebra` or a name such as "M2R".
-        lowering: How the product is computed. "auto" chooses by device, shape and dtype; "blocks", "bilinear",
-            "kernels" and "reference" are ways to compute it. All give the same result up to rounding.
+        lowering: How the product is computed: "auto" (chosen by device, shape and dtype), "blocks", "bilinear",
+            "kernels" or "reference". All give the same result up to rounding.
 
     >>> import torch, algebranets as an
     >>> lstm = an.nn.LSTM(64, 128, bidirectional=True, algebra=an.M2R)

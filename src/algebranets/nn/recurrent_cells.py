@@ -51,12 +51,12 @@ class _Cell(nn.Module):
         self.reset_parameters()
 
     def algebra_weights(self) -> list[AlgebraWeight]:
-        """The weights over the algebra, as accounting and pruning ask for them: of the input and of the state."""
+        """The weights over the algebra, for accounting and pruning: one for the input and one for the state."""
         gates = MODES[self.mode].num_gates
         return [AlgebraWeight(name, self.algebra, gates) for name in ("weight_ih", "weight_hh")]
 
     def reset_parameters(self) -> None:
-        """Initialize each gate by Glorot's rule, each component independently; biases are zero."""
+        """Initialize each component of each gate's weights independently by Glorot's rule, and biases to zero."""
         reset_weights(self, biases=["bias_ih", "bias_hh"])
 
     def _step(self, x: Tensor, state: tuple[Tensor, ...] | None) -> tuple[Tensor, ...]:
@@ -86,18 +86,18 @@ class _OneStateCell(_Cell):
 
 
 class RNNCell(_OneStateCell):
-    """`torch.nn.RNNCell` over an algebra; over R it is `torch.nn.RNNCell`.
+    """`torch.nn.RNNCell` over an algebra. Over R it computes the same as torch's layer.
 
     Args:
-        input_size: Real numbers in each input, a multiple of the algebra's dim.
-        hidden_size: Real numbers in the state, a multiple of the algebra's dim.
-        bias: Whether the gates have biases.
+        input_size: The number of real input features, a multiple of the algebra's dim.
+        hidden_size: The number of real features in the hidden state, a multiple of the algebra's dim.
+        bias: Whether to add biases.
         nonlinearity: "tanh" or "relu".
-        device, dtype: Of the parameters.
-        recurrent_bias: Whether there is a second bias for each gate, ``bias_hh``, as in torch. Most papers have one.
+        device, dtype: The device and dtype of the parameters.
+        recurrent_bias: Whether each gate has a second bias, ``bias_hh``, as in torch. Most papers have only one bias.
         algebra: The algebra, an `Algebra` or a name such as "M2R".
-        lowering: How the product is computed. "auto" chooses by device, shape and dtype; "blocks", "bilinear",
-            "kernels" and "reference" are ways to compute it. All give the same result up to rounding.
+        lowering: How the product is computed: "auto" (chosen by device, shape and dtype), "blocks", "bilinear",
+            "kernels" or "reference". All give the same result up to rounding.
 
     >>> import torch, algebranets as an
     >>> cell = an.nn.RNNCell(8, 16, algebra=an.H)
@@ -125,17 +125,17 @@ class RNNCell(_OneStateCell):
 
 
 class GRUCell(_OneStateCell):
-    """`torch.nn.GRUCell` over an algebra; over R it is `torch.nn.GRUCell`.
+    """`torch.nn.GRUCell` over an algebra. Over R it computes the same as torch's layer.
 
     Args:
-        input_size: Real numbers in each input, a multiple of the algebra's dim.
-        hidden_size: Real numbers in the state, a multiple of the algebra's dim.
-        bias: Whether the gates have biases.
-        device, dtype: Of the parameters.
-        recurrent_bias: Whether there is a second bias for each gate, ``bias_hh``, as in torch. Most papers have one.
+        input_size: The number of real input features, a multiple of the algebra's dim.
+        hidden_size: The number of real features in the hidden state, a multiple of the algebra's dim.
+        bias: Whether to add biases.
+        device, dtype: The device and dtype of the parameters.
+        recurrent_bias: Whether each gate has a second bias, ``bias_hh``, as in torch. Most papers have only one bias.
         algebra: The algebra, an `Algebra` or a name such as "M2R".
-        lowering: How the product is computed. "auto" chooses by device, shape and dtype; "blocks", "bilinear",
-            "kernels" and "reference" are ways to compute it. All give the same result up to rounding.
+        lowering: How the product is computed: "auto" (chosen by device, shape and dtype), "blocks", "bilinear",
+            "kernels" or "reference". All give the same result up to rounding.
 
     >>> import torch, algebranets as an
     >>> cell = an.nn.GRUCell(8, 16, algebra=an.M2R)
@@ -148,17 +148,17 @@ class GRUCell(_OneStateCell):
 
 
 class LSTMCell(_Cell):
-    """`torch.nn.LSTMCell` over an algebra; over R it is `torch.nn.LSTMCell`.
+    """`torch.nn.LSTMCell` over an algebra. Over R it computes the same as torch's layer.
 
     Args:
-        input_size: Real numbers in each input, a multiple of the algebra's dim.
-        hidden_size: Real numbers in the state, a multiple of the algebra's dim.
-        bias: Whether the gates have biases.
-        device, dtype: Of the parameters.
-        recurrent_bias: Whether there is a second bias for each gate, ``bias_hh``, as in torch. Most papers have one.
+        input_size: The number of real input features, a multiple of the algebra's dim.
+        hidden_size: The number of real features in the hidden state, a multiple of the algebra's dim.
+        bias: Whether to add biases.
+        device, dtype: The device and dtype of the parameters.
+        recurrent_bias: Whether each gate has a second bias, ``bias_hh``, as in torch. Most papers have only one bias.
         algebra: The algebra, an `Algebra` or a name such as "M2R".
-        lowering: How the product is computed. "auto" chooses by device, shape and dtype; "blocks", "bilinear",
-            "kernels" and "reference" are ways to compute it. All give the same result up to rounding.
+        lowering: How the product is computed: "auto" (chosen by device, shape and dtype), "blocks", "bilinear",
+            "kernels" or "reference". All give the same result up to rounding.
 
     >>> import torch, algebranets as an
     >>> cell = an.nn.LSTMCell(8, 16, algebra=an.M2R)

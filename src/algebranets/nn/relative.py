@@ -30,17 +30,17 @@ KERNELS = ("auto", "sdpa", "triton")
 
 @dataclass
 class KeyValueCache:
-    """The keys and values of the last positions, with which `RelativeAttention` takes one token at a time.
+    """The keys and values of the last positions, with which `RelativeAttention` processes one token at a time.
 
-    It is a ring: position p lies in slot p mod S, so that a new token overwrites the one that leaves the window. No
-    shape ever changes, so a step can be captured in a CUDA graph. No gradients flow through a cache.
-    `RelativeAttention.cache` makes one.
+    The cache is a ring buffer: position p is stored in slot p modulo the number of slots, so a new token overwrites the
+    one that leaves the window. Shapes never change, so a step can be captured in a CUDA graph. No gradients flow
+    through a cache. `RelativeAttention.cache` makes one.
 
     Args:
-        keys: The keys of each head; a head's d features are whole tuples.
+        keys: The keys of each head. The d features of a head are whole tuples.
         values: The values of each head.
-        distances: The projected position vector of each distance, 0 first.
-        position: How many positions there have been.
+        distances: The projected position vector of each distance, starting with distance 0.
+        position: The number of positions so far.
 
     >>> import torch, algebranets as an
     >>> attention = an.nn.RelativeAttention(64, num_heads=4, algebra=an.M2R)
@@ -56,33 +56,34 @@ class KeyValueCache:
 
     @property
     def window(self) -> int:
-        """How many positions before its own a token sees."""
+        """The number of earlier positions that a token sees."""
         return self.keys.shape[2] - 1
 
 
 class RelativeAttention(nn.Module):
     """Causal multi-head attention over a sliding window with Transformer-XL's relative positions, over an algebra.
 
-    The score of query i and key j is ``((q_i + u) k_j + (q_i + v) r_(i-j)) / sqrt(d)``: real inner products of
-    flattened tuples, where r projects a position vector for each distance. A query sees its own position and as many
-    positions before it as there are further distances. The five projections are algebra-linear and have no biases. u
-    and v are arguments of `forward`, because Transformer-XL shares them between layers.
+    The score of query i and key j is ``((q_i + u) k_j + (q_i + v) r_(i-j)) / sqrt(d)``. The products are real inner
+    products of flattened tuples, and r_n is the projected position vector of distance n. With D distances, a query sees
+    its own position and the D - 1 positions before it. The five projections are linear over the algebra and have no
+    biases. u and v are arguments of `forward`, because Transformer-XL shares them between layers.
 
-    While gradients are recorded, the T x S scores are not kept: the backward computes them again.
+    By default the T x S scores are not kept for the backward pass, which computes them again.
 
     Args:
-        embed_dim: Features of the input and the output, counted in real numbers: a multiple of ``num_heads`` times the
-            dimension of the algebra, so that each head holds whole tuples.
+        embed_dim: The number of real features of the input and the output, a multiple of ``num_heads`` times the
+            algebra's dim, so that each head holds whole tuples.
         num_heads: The number of heads.
-        device: Where the parameters are.
+        device: The device of the parameters.
         dtype: The dtype of the parameters.
         algebra: The algebra of the projections, or its name.
-        lowering: How products over the algebra are computed; "auto" picks the fastest for device, shape and dtype.
+        lowering: How products are computed: "auto" (chosen by device, shape and dtype), "blocks", "bilinear",
+            "kernels" or "reference". All give the same result up to rounding.
         kernel: "sdpa" is torch's scaled_dot_product_attention with the relative term as its mask. "triton" is a kernel
-            that skips what lies outside the window; it takes half precision on a GPU and heads of 16, 32, ..., 256
-            features. "auto" is "triton" wherever that is possible.
-        recompute: With "sdpa", False keeps the scores for the backward. That is faster and takes memory for B h T D
-            more numbers.
+            that skips positions outside the window. It needs half precision, a GPU, and heads with a multiple of 16
+            features, at most 256. "auto" is "triton" if possible, else "sdpa".
+        recompute: With "sdpa", whether the backward pass computes the scores again. False is faster and keeps B h T D
+            more numbers in memory.
 
     >>> import torch, algebranets as an
     >>> attention = an.nn.RelativeAttention(64, num_heads=4, algebra=an.M2R)
@@ -121,15 +122,16 @@ class RelativeAttention(nn.Module):
         v: Float[Tensor, " embed"],
         memory: Float[Tensor, "batch past embed"] | KeyValueCache | None = None,
     ) -> Float[Tensor, "batch time embed"]:
-        """Attend from ``x`` to ``x`` and to the positions before it.
+        """Attend from ``x`` to itself and to earlier positions.
 
         Args:
-            x: Inputs, planar.
-            positions: The vector of each distance, 0 first; with a cache, which holds them, None.
-            u: The bias of the queries that meet keys.
-            v: The bias of the queries that meet distances.
-            memory: The inputs of earlier positions, fewer than there are distances, or a cache of their keys and
-                values, with which ``x`` must hold one position.
+            x: The inputs.
+            positions: The position vector of each distance, starting with distance 0. It may be None with a cache,
+                which has its own.
+            u: The bias added to queries before their products with keys.
+            v: The bias added to queries before their products with distances.
+            memory: The inputs at earlier positions, fewer than there are distances; or a cache of their keys and
+                values. With a cache, ``x`` must hold one position.
         """
         if isinstance(memory, KeyValueCache):
             return self.out_proj(self._step(x, u, v, memory))
@@ -145,9 +147,10 @@ class RelativeAttention(nn.Module):
     def cache(
         self, memory: Float[Tensor, "batch past embed"], positions: Float[Tensor, "slots embed"]
     ) -> KeyValueCache:
-        """The cache with which single tokens continue after ``memory``, the inputs of the last positions.
+        """Return a cache with which single tokens continue after ``memory``.
 
-        ``positions`` holds a vector for each distance, 0 first. A token sees one position less before it.
+        ``memory`` holds the inputs at the last positions, and ``positions`` a vector for each distance, starting with
+        distance 0. With D distances, a token sees the D - 1 positions before it.
         """
         keys, values = self._heads(self.k_proj(memory)), self._heads(self.v_proj(memory))
         past, slots = _checked_past(memory, positions), len(positions)
@@ -171,7 +174,7 @@ class RelativeAttention(nn.Module):
             return window_attention((content, position), key, value, distances, self.num_heads, dim=self.algebra.dim)
         queries, *biases = self._queries(query, u, v)
         arguments = (queries, self._heads(key), self._heads(value), self._heads(distances), *biases)
-        if self.recompute and torch.is_grad_enabled() and not torch.jit.is_tracing():  # a trace keeps no recomputation
+        if self.recompute and torch.is_grad_enabled() and not torch.jit.is_tracing():  # a trace cannot recompute
             y = checkpoint(_attend_by_sdpa, *arguments, use_reentrant=False, preserve_rng_state=False)
         else:
             y = _attend_by_sdpa(*arguments)
@@ -180,7 +183,7 @@ class RelativeAttention(nn.Module):
     def _step(
         self, x: Float[Tensor, "batch 1 embed"], u: Tensor, v: Tensor, cache: KeyValueCache
     ) -> Float[Tensor, "batch 1 embed"]:
-        """One token; its key and value overwrite those that leave the window."""
+        """Attend from one token. Its key and value overwrite those that leave the window."""
         if x.shape[1] != 1:
             raise ValueError(f"with a cache, x must hold one position; got {x.shape[1]}.")
         query, key, value = self.q_proj(x), self.k_proj(x), self.v_proj(x)
@@ -195,8 +198,8 @@ class RelativeAttention(nn.Module):
         takes = self.kernel != "sdpa" and auto.takes_window_attention(query, self.num_heads)
         if self.kernel == "triton" and not takes:
             raise ValueError(
-                'kernel="triton" takes float16 or bfloat16 on a GPU with triton, in heads of 16, 32, ..., 256 numbers; '
-                f"got {query.dtype} on {query.device} in heads of {self.embed_dim // self.num_heads}. "
+                'kernel="triton" takes float16 or bfloat16 on a GPU with triton, in heads of a multiple of 16 numbers, '
+                f"at most 256; got {query.dtype} on {query.device} in heads of {self.embed_dim // self.num_heads}. "
                 'Use kernel="auto", which takes "sdpa" in such cases.'
             )
         return takes
@@ -214,7 +217,7 @@ class RelativeAttention(nn.Module):
 
 
 def _checked_past(memory: Tensor, positions: Tensor) -> int:
-    """How many positions are in memory; an error unless each of them has a distance."""
+    """Return the number of positions in memory. Raise an error if some of them have no distance."""
     past = memory.shape[1]
     if past >= len(positions):
         raise ValueError(
@@ -232,8 +235,8 @@ def sinusoids(
     Args:
         num_distances: The number of vectors.
         dim: The size of a vector, in real numbers.
-        device: Where they are.
-        farthest: Distances beyond this one get its vector.
+        device: The device of the vectors.
+        farthest: The largest distance with its own vector. Larger distances get the same vector. None for no limit.
 
     >>> sinusoids(8, 64).shape
     torch.Size([8, 64])
@@ -272,7 +275,7 @@ def _attend_by_cache(
     v: Float[Tensor, "batch heads 1 d"],
     cache: KeyValueCache,
 ) -> Float[Tensor, "batch heads 1 d"]:
-    """One token after those in the cache, in torch's operations: what `decode_attention` does in one launch."""
+    """Attend from one token to the cache with torch's operations. `decode_attention` does the same in one launch."""
     slots = cache.window + 1
     slot = (cache.position % slots)[None]
     for ring, new in ((cache.keys, k), (cache.values, v)):

@@ -1,4 +1,4 @@
-"""Layers that hold only the tuples that are not zero, and `sparse`, which makes them from pruned ones.
+"""Sparse layers, which store only nonzero tuples, and `sparse`, which makes them from pruned layers.
 
 >>> import torch, algebranets as an
 >>> from algebranets.pruning import Pruner
@@ -39,12 +39,12 @@ ModelT = TypeVar("ModelT", bound=nn.Module)
 
 
 class SparseLinear(nn.Module):
-    """A linear layer over an algebra that holds and multiplies only the tuples that are not zero; for inference.
+    """A linear layer over an algebra that stores and multiplies only nonzero tuples. It is for inference only.
 
-    It has no gradients of its weight. `algebranets.sparse` makes it from a pruned `algebranets.nn.Linear`.
+    The weight gets no gradients. `algebranets.sparse` makes it from a pruned `algebranets.nn.Linear`.
 
     Args:
-        weight: The tuples that are not zero, and where they are.
+        weight: The nonzero tuples and their positions.
         bias: The bias, one number for each output feature, or None.
 
     >>> import torch, algebranets as an
@@ -77,13 +77,13 @@ class SparseLinear(nn.Module):
 
     @property
     def weight(self) -> TupleSparse:
-        """The weight: the tuples that are not zero, and where they are."""
+        """The nonzero tuples and their positions."""
         num_in = self.in_features // self.algebra.dim
         parts = (self.starts, self.indices, self.values, self.maps)
         return TupleSparse(*parts, num_in, self.longest, self.algebra)
 
     def forward(self, x: Float[Tensor, "*batch inp"], activation: str | None = None) -> Float[Tensor, "*batch out"]:
-        """Multiply the weight with the last axis of ``x``.
+        """Apply the layer to the last axis of ``x``.
 
         Args:
             x: The input, ``in_features`` real numbers on the last axis.
@@ -98,7 +98,7 @@ class SparseLinear(nn.Module):
         )
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any) -> None:
-        """Load a weight with any number of tuples; it is checked before anything is changed."""
+        """Load a weight with any number of tuples. Check it before changing anything."""
         names = ("starts", "indices", "values")
         parts = {name: state_dict.get(prefix + name, getattr(self, name)) for name in names}
         holds = any(prefix + name in state_dict for name in names)
@@ -111,7 +111,7 @@ class SparseLinear(nn.Module):
             self.maps, self.longest = made.maps.to(self.starts.device), made.longest
 
     def _assembled(self, prefix: str, starts: Tensor, indices: Tensor, values: Tensor) -> TupleSparse:
-        """The weight in a state dict, or an error that says what is wrong with it."""
+        """Return the weight in a state dict, or raise an error that says what is wrong with it."""
         try:
             if starts.shape != self.starts.shape:
                 raise ValueError(f"starts must have shape {tuple(self.starts.shape)}; got {tuple(starts.shape)}.")
@@ -123,13 +123,13 @@ class SparseLinear(nn.Module):
 
 
 class SparseConv(nn.Module):
-    """A 1 x 1 convolution that holds and multiplies only the tuples that are not zero; for inference.
+    """A 1 x 1 convolution that stores and multiplies only nonzero tuples. It is for inference only.
 
-    `algebranets.sparse` makes it from a pruned convolution with a kernel of one place.
+    `algebranets.sparse` makes it from a pruned convolution with kernel size 1.
 
     Args:
-        linear: The product at each place.
-        stride: The step between places, one number for each spatial axis.
+        linear: The linear layer that is applied at each position.
+        stride: The stride, one number for each spatial axis.
 
     >>> import torch, algebranets as an
     >>> dense = an.nn.Conv2d(8, 8, 1, stride=2, algebra=an.H)
@@ -155,13 +155,13 @@ class SparseConv(nn.Module):
 
 
 def sparse(model: ModelT, at_least: float = MIN_SPARSITY, *, state: Mapping[str, Tensor] | None = None) -> ModelT:
-    """A copy of a model whose pruned linear layers and 1 x 1 convolutions hold only the tuples that are not zero.
+    """Return a copy of a model whose pruned linear layers and 1 x 1 convolutions store only nonzero tuples.
 
     Args:
         model: The model. Tuples that a `Pruner` masks count as zero.
         at_least: A layer becomes sparse if at least this share of its weight's tuples is zero.
-        state: The ``state_dict`` of a sparse copy of the same model. With it, the layers that are sparse there become
-            sparse, whatever ``at_least``, and all parameters are loaded from it.
+        state: The ``state_dict`` of a sparse copy of the same model. With it, exactly the layers that are sparse in
+            ``state`` become sparse, regardless of ``at_least``, and all parameters are loaded from ``state``.
 
     >>> import algebranets as an
     >>> from algebranets.pruning import Pruner
@@ -179,9 +179,9 @@ def sparse(model: ModelT, at_least: float = MIN_SPARSITY, *, state: Mapping[str,
 
 
 def _load(model: nn.Module, state: Mapping[str, Tensor]) -> None:
-    """As `load_state_dict`, but a tensor that the model has under several names may be absent under some of them.
+    """Load a state dict. A tensor that the model has under several names may be missing under some of them.
 
-    safetensors files hold such a tensor once.
+    safetensors files store such a tensor only once.
     """
     missing, unexpected = model.load_state_dict(state, strict=False)
     own = model.state_dict()
@@ -197,9 +197,9 @@ def _load(model: nn.Module, state: Mapping[str, Tensor]) -> None:
 def _converted(
     module: nn.Module, path: str, at_least: float, state: Mapping[str, Tensor] | None, done: dict[nn.Module, nn.Module]
 ) -> nn.Module:
-    """The sparse layer that replaces a module, or the module itself with its children converted.
+    """Return the sparse layer that replaces a module, or the module itself with its children converted.
 
-    ``done`` holds what was converted before, so that a module that is used twice is converted once.
+    ``done`` maps modules to their replacements, so that a module that is used twice is converted once.
     """
     if module not in done:
         done[module] = made = _sparse_layer(module, path, at_least, state) or module
@@ -213,7 +213,7 @@ def _converted(
 def _sparse_layer(
     module: nn.Module, path: str, at_least: float, state: Mapping[str, Tensor] | None
 ) -> SparseLinear | SparseConv | None:
-    """The sparse layer that replaces a module, or None if the module stays as it is."""
+    """Return the sparse layer that replaces a module, or None if the module stays as it is."""
     if isinstance(module, Linear):
         if state is not None and f"{path}values" not in state:
             return None
@@ -235,5 +235,5 @@ def _linear(layer: Linear | Conv1d | Conv2d | Conv3d, at_least: float) -> Sparse
 
 
 def _has_one_place(conv: Conv1d | Conv2d | Conv3d) -> bool:
-    """Whether the convolution is a linear layer at each place."""
+    """Whether the convolution is a linear layer at each position."""
     return conv.groups == 1 and set(conv.kernel_size) == {1} and conv.padding in ("same", "valid", (0,) * conv.num_axes)

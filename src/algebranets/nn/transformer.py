@@ -1,4 +1,4 @@
-"""Transformer layers over an algebra: attention and feed-forward networks are algebra-linear, norms are torch's."""
+"""Transformer encoder and decoder layers over an algebra, with torch's own layer norms."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class _TransformerLayer(nn.Module):
             setattr(self, f"dropout{n}", nn.Dropout(dropout))
 
     def _residual(self, n: int, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
-        """The n-th sublayer with its norm (before it or after the addition), its dropout and its skip connection."""
+        """Apply the n-th sublayer with its dropout, its skip connection and its norm, first or last."""
         norm, dropout = getattr(self, f"norm{n}"), getattr(self, f"dropout{n}")
         if self.norm_first:
             return x + dropout(sublayer(norm(x)))
@@ -79,21 +79,20 @@ class TransformerEncoderLayer(_TransformerLayer):
     It works in `torch.nn.TransformerEncoder`. Layer norms are torch's own, over all real features.
 
     Args:
-        d_model: Features of the input and the output, counted in real numbers: a multiple of ``nhead`` times the
-            dimension of the algebra.
+        d_model: The number of real input and output features, a multiple of ``nhead`` times the algebra's dim.
         nhead: The number of heads.
-        dim_feedforward: Features inside the feed-forward network, counted in real numbers: a multiple of the dimension
-            of the algebra.
-        dropout: The share of activations that are dropped in training.
-        activation: "relu", "gelu" or a function, between the two layers of the feed-forward network.
-        layer_norm_eps: Added to the variance by the layer norms.
+        dim_feedforward: The number of real features inside the feed-forward network, a multiple of the algebra's dim.
+        dropout: The dropout probability in training.
+        activation: The activation of the feed-forward network: "relu", "gelu" or a function.
+        layer_norm_eps: The number added to the variance in layer norms.
         batch_first: Whether inputs are (batch, time, features) instead of (time, batch, features).
         norm_first: Whether a layer norm comes before each sublayer instead of after its residual addition.
         bias: Whether linear layers and layer norms have biases.
-        device: Where the parameters are.
+        device: The device of the parameters.
         dtype: The dtype of the parameters.
-        algebra: The algebra of attention and feed-forward network, or its name.
-        lowering: How products over the algebra are computed; "auto" picks the fastest for device, shape and dtype.
+        algebra: The algebra, an `Algebra` or a name such as "M2R".
+        lowering: How products are computed: "auto" (chosen by device, shape and dtype), "blocks", "bilinear",
+            "kernels" or "reference". All give the same result up to rounding.
 
     >>> import torch, algebranets as an
     >>> an.nn.TransformerEncoderLayer(64, 4, 128, algebra=an.H)(torch.randn(5, 2, 64)).shape
@@ -109,7 +108,7 @@ class TransformerEncoderLayer(_TransformerLayer):
         src_key_padding_mask: Tensor | None = None,
         is_causal: bool = False,
     ) -> Tensor:
-        """The output for ``src``; the masks are those of `MultiheadAttention`."""
+        """Return the output for ``src``. Masks are as in `MultiheadAttention`."""
 
         def attend(x: Tensor) -> Tensor:
             return self.self_attn(
@@ -125,21 +124,20 @@ class TransformerDecoderLayer(_TransformerLayer):
     It works in `torch.nn.TransformerDecoder`. Layer norms are torch's own, over all real features.
 
     Args:
-        d_model: Features of the input and the output, counted in real numbers: a multiple of ``nhead`` times the
-            dimension of the algebra.
+        d_model: The number of real input and output features, a multiple of ``nhead`` times the algebra's dim.
         nhead: The number of heads.
-        dim_feedforward: Features inside the feed-forward network, counted in real numbers: a multiple of the dimension
-            of the algebra.
-        dropout: The share of activations that are dropped in training.
-        activation: "relu", "gelu" or a function, between the two layers of the feed-forward network.
-        layer_norm_eps: Added to the variance by the layer norms.
+        dim_feedforward: The number of real features inside the feed-forward network, a multiple of the algebra's dim.
+        dropout: The dropout probability in training.
+        activation: The activation of the feed-forward network: "relu", "gelu" or a function.
+        layer_norm_eps: The number added to the variance in layer norms.
         batch_first: Whether inputs are (batch, time, features) instead of (time, batch, features).
         norm_first: Whether a layer norm comes before each sublayer instead of after its residual addition.
         bias: Whether linear layers and layer norms have biases.
-        device: Where the parameters are.
+        device: The device of the parameters.
         dtype: The dtype of the parameters.
-        algebra: The algebra of attention and feed-forward network, or its name.
-        lowering: How products over the algebra are computed; "auto" picks the fastest for device, shape and dtype.
+        algebra: The algebra, an `Algebra` or a name such as "M2R".
+        lowering: How products are computed: "auto" (chosen by device, shape and dtype), "blocks", "bilinear",
+            "kernels" or "reference". All give the same result up to rounding.
 
     >>> import torch, algebranets as an
     >>> layer = an.nn.TransformerDecoderLayer(64, 4, 128, algebra=an.H)
@@ -160,7 +158,7 @@ class TransformerDecoderLayer(_TransformerLayer):
         tgt_is_causal: bool = False,
         memory_is_causal: bool = False,
     ) -> Tensor:
-        """The output for ``tgt``, which attends to itself and ``memory``; masks are those of `MultiheadAttention`."""
+        """Return the output for ``tgt``, attending to itself and ``memory``. Masks are as in `MultiheadAttention`."""
 
         def attend(x: Tensor) -> Tensor:
             return self.self_attn(

@@ -1,4 +1,4 @@
-"""How a layer says which of its parameters are weights over an algebra."""
+"""`AlgebraWeight`, with which a layer declares its weights over an algebra."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from algebranets.nn import init
 
 @dataclass(frozen=True)
 class AlgebraWeight:
-    """One weight over an algebra: which parameter of a layer it is, and where its tuples are stored.
+    """The description of one weight over an algebra: its parameter, and how the parameter stores its tuples.
 
-    A layer returns one for each of its weights from a method ``algebra_weights()``. Initialization, accounting and
-    pruning ask for them, so a layer of your own with this method can be counted and pruned like the library's.
+    A layer's method ``algebra_weights()`` returns one for each weight. Initialization, accounting and pruning call this
+    method, so a layer of your own that has it can be counted and pruned like the library's layers.
 
     Args:
         name: The name of the parameter in its layer.
         algebra: The algebra of the weight's tuples.
-        stacks: How many weights lie one after the other along the first axis, such as the gates of a GRU (3) or the
+        stacks: How many weights are stacked along the first axis, such as the gates of a GRU (3) or the
             projections of queries, keys and values (3).
         transposed: Whether the axes are (in, out), as in a transposed convolution, and not (out, in).
 
@@ -48,7 +48,9 @@ class AlgebraWeight:
     transposed: bool = False
 
     def tuples(self, stored: Tensor) -> Shaped[Tensor, "comp first second *kernel"]:
-        """A tensor that is stored as this weight is, as (component in table order, first, second, ...).
+        """Rearrange a tensor that is stored like this weight into (component in table order, first, second, ...).
+
+        The axes (first, second) are (out, in), or (in, out) if ``transposed``.
 
         Args:
             stored: The weight, or a tensor of its shape, such as its gradient or a mask.
@@ -62,7 +64,7 @@ class AlgebraWeight:
         return product.weight_tuples(stored, self.algebra, self.transposed, self.stacks)
 
     def from_tuples(self, tuples: Shaped[Tensor, "comp first second *kernel"]) -> Tensor:
-        """The inverse of `tuples`.
+        """Rearrange tuples into the storage layout of this weight. It is the inverse of `tuples`.
 
         Args:
             tuples: A tensor of shape (component in table order, first, second, ...).
@@ -77,7 +79,7 @@ class AlgebraWeight:
 
 
 def algebra_weights(layer: nn.Module) -> tuple[AlgebraWeight, ...]:
-    """The weights over an algebra that a layer itself holds, without those of its children; none for other modules.
+    """Return a layer's own weights over an algebra, without those of its children. Other modules have none.
 
     Args:
         layer: Any module.
@@ -88,12 +90,12 @@ def algebra_weights(layer: nn.Module) -> tuple[AlgebraWeight, ...]:
     >>> algebra_weights(an.nn.ReLU())
     ()
     """
-    # The class is asked: a compiled model answers for every attribute of the model that it wraps.
+    # Ask the class, because a compiled model has every attribute of the model that it wraps.
     return tuple(layer.algebra_weights()) if hasattr(type(layer), "algebra_weights") else ()  # type: ignore[operator]
 
 
 def reset_weights(layer: nn.Module, biases: Iterable[str] = ()) -> None:
-    """Initialize a layer: Glorot for each component of each weight independently, zero for the biases.
+    """Initialize each component of a layer's weights independently by Glorot's rule, and biases to zero.
 
     Args:
         layer: A module with a method ``algebra_weights()``. Its weights may be parametrized.

@@ -1,6 +1,7 @@
-"""Whitening: batch norm that also makes the components of a tuple uncorrelated, as in Trabelsi et al. (2018).
+"""Whitening: batch norm that also makes the components of a tuple uncorrelated.
 
-The paper finds that torch's own batch norm is as good and 1.9 times as fast; this is what it compares with.
+It follows Trabelsi et al. (2018). The paper compares it with ordinary batch norm, which it finds as good and 1.9 times
+as fast.
 """
 
 from __future__ import annotations
@@ -21,16 +22,16 @@ from algebranets.nn.cholesky import cholesky, divide
 from algebranets.ops.device import sum_dtype
 from algebranets.product import auto
 
-#: Inputs beyond this are scaled before they are squared, so that a float32 holds their covariance.
+#: Larger inputs are scaled before they are squared, so that their covariance fits into float32.
 LARGE = 2.0**32
 
 
 class Statistics(NamedTuple):
-    """Mean and covariance of scaled tuples."""
+    """The mean and covariance of scaled tuples."""
 
     mean: Float[Tensor, "comp chan"]
     covariance: Float[Tensor, "comp comp chan"]
-    #: Added to each variance.
+    #: The number added to each variance.
     eps: Float[Tensor, " chan"]
 
 
@@ -117,7 +118,7 @@ class _Whitening(nn.Module):
         return affine(matrix, offset, t)
 
     def _of_batch(self, x: Float[Tensor, "batch feat *size"]) -> tuple[Centered, Statistics]:
-        """The batch, centered, and its statistics over all ranks; updates the running statistics."""
+        """Return the centered batch and its statistics over all ranks. Update the running statistics."""
         share = self.sync and dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
         add: Callable[[Tensor], Tensor] = sum_over_ranks if share else lambda total: total
         t = as_planes(x, self.algebra.dim)
@@ -125,20 +126,20 @@ class _Whitening(nn.Module):
         if share:
             dist.all_reduce(largest, op=dist.ReduceOp.MAX)
         scale = _scale(largest)
-        # as_tensor: while torch.jit.trace runs, sizes are tensors, and a number made of one would be a constant.
+        # as_tensor: under torch.jit.trace, sizes are tensors, and a size converted to a number would be a constant.
         total = add(torch.as_tensor(t.shape[0] * t.shape[3], dtype=t.dtype, device=t.device))
         count = total.clamp(min=1)
         mean = add((t / count).sum((0, 3))) * scale
         centered = center_by(x, scale, mean.detach() if auto.writes_out_whitening(self.algebra.dim) else mean)
         covariance = add(sum_products(centered)) / count
-        # Variance below the rounding error of the numbers themselves does not count.
+        # Variance below the rounding error of the inputs is noise.
         noise = (4 * torch.finfo(t.dtype).eps * largest * scale).square()
         if self.running_mean is not None:
             self._update(mean.detach(), covariance.detach(), scale, total.detach())
         return centered, Statistics(mean, covariance, self.eps * scale.square() + noise)
 
     def _of_running(self, x: Float[Tensor, "batch feat *size"]) -> tuple[Centered, Statistics]:
-        """The batch, centered by the running statistics, and these."""
+        """Return the batch, centered by the running mean, and the running statistics."""
         assert self.running_mean is not None
         assert self.running_covariance is not None
         dtype = sum_dtype(x)
@@ -152,9 +153,10 @@ class _Whitening(nn.Module):
 
     @torch.no_grad()
     def _update(self, mean: Tensor, covariance: Tensor, scale: Tensor, count: Tensor) -> None:
-        """Move the running statistics towards those of the batch; the covariance is unbiased, as in torch's batch norm.
+        """Move the running statistics toward those of the batch.
 
-        An empty batch changes neither. A batch of one tuple, which has no unbiased covariance, changes only the mean.
+        The covariance is unbiased, as in torch's batch norm. An empty batch changes neither mean nor covariance. A
+        batch of one tuple, which has no unbiased covariance, changes only the mean.
         """
         assert self.running_mean is not None
         assert self.running_covariance is not None
@@ -163,14 +165,14 @@ class _Whitening(nn.Module):
         share = 1 / self.num_batches_tracked if self.momentum is None else self.momentum
         kept = self.running_covariance.dtype
         unbiased = covariance.to(kept) * (count / (count - 1).clamp(min=1)).to(kept)
-        # Where the dtype cannot hold a covariance, all entries of the tuple's shrink alike, so that it stays one.
+        # If a covariance overflows the dtype, all of its entries shrink alike, so that it stays a covariance.
         variance = unbiased.diagonal().amax(1).clamp(min=torch.finfo(kept).tiny)
         size = torch.minimum(1 / scale.to(kept), (torch.finfo(kept).max / 4) ** 0.5 / variance.sqrt())
         self.running_mean.lerp_((mean.to(kept) / scale.to(kept)).flatten(), (count > 0).to(kept) * share)
         self.running_covariance.lerp_((unbiased * size * size).permute(2, 0, 1), (count > 1).to(kept) * share)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> _Whitening:
-        """As in every module, but the statistics stay in float32 or better when weights become half precision."""
+        """Convert the module, but keep its statistics in float32 or better when weights become half precision."""
         before = {name: self._buffers.get(name) for name in ("running_mean", "running_covariance")}
         super()._apply(fn, recurse)
         for name, kept in before.items():
@@ -189,20 +191,20 @@ class _Whitening(nn.Module):
 class Whitening1d(_Whitening):
     """`torch.nn.BatchNorm1d` that whitens tuples, for (batch, channels) or (batch, channels, length).
 
-    Each tuple of channels gets mean zero and the identity as its covariance, then an affine map. Over R it is
-    `torch.nn.BatchNorm1d`.
+    Each tuple of channels gets mean zero and the identity as its covariance, then an affine map. Over R it computes the
+    same as `torch.nn.BatchNorm1d`.
 
     Args:
-        num_features: Channels, counted in real numbers: a multiple of the dimension of the algebra.
-        eps: Added to each variance.
-        momentum: The share of a batch in the running statistics; None weighs all batches alike.
-        affine: Whether each tuple is then mapped by a matrix ``weight``, (tuples, components, components), components
-            in the order of storage (`Algebra.order`), and moved by a ``bias``, one number for each channel.
+        num_features: The number of real channels, a multiple of the algebra's dim.
+        eps: The number added to each variance.
+        momentum: The weight of a new batch in the running statistics. None gives all batches equal weight.
+        affine: Whether to apply a learned affine map: a matrix for each tuple, ``weight``, and a number for each
+            channel, ``bias``. The weight is (tuples, components, components), with components in `Algebra.order`.
         track_running_stats: Whether to keep a running mean and covariance for eval mode.
-        device: Where the parameters are.
+        device: The device of the parameters.
         dtype: The dtype of the parameters. Statistics are kept in float32 or better.
-        algebra: The algebra whose tuples are whitened, or its name.
-        sync: Whether statistics are taken over all ranks in training, if torch.distributed runs with several.
+        algebra: The algebra, an `Algebra` or a name such as "M2R".
+        sync: Whether batch statistics are computed over all ranks of torch.distributed.
 
     >>> import torch, algebranets as an
     >>> an.nn.Whitening1d(64, algebra=an.H)(torch.randn(8, 64, 5)).shape
@@ -215,20 +217,20 @@ class Whitening1d(_Whitening):
 class Whitening2d(_Whitening):
     """`torch.nn.BatchNorm2d` that whitens tuples, for (batch, channels, height, width).
 
-    Each tuple of channels gets mean zero and the identity as its covariance, then an affine map. Over R it is
-    `torch.nn.BatchNorm2d`.
+    Each tuple of channels gets mean zero and the identity as its covariance, then an affine map. Over R it computes the
+    same as `torch.nn.BatchNorm2d`.
 
     Args:
-        num_features: Channels, counted in real numbers: a multiple of the dimension of the algebra.
-        eps: Added to each variance.
-        momentum: The share of a batch in the running statistics; None weighs all batches alike.
-        affine: Whether each tuple is then mapped by a matrix ``weight``, (tuples, components, components), components
-            in the order of storage (`Algebra.order`), and moved by a ``bias``, one number for each channel.
+        num_features: The number of real channels, a multiple of the algebra's dim.
+        eps: The number added to each variance.
+        momentum: The weight of a new batch in the running statistics. None gives all batches equal weight.
+        affine: Whether to apply a learned affine map: a matrix for each tuple, ``weight``, and a number for each
+            channel, ``bias``. The weight is (tuples, components, components), with components in `Algebra.order`.
         track_running_stats: Whether to keep a running mean and covariance for eval mode.
-        device: Where the parameters are.
+        device: The device of the parameters.
         dtype: The dtype of the parameters. Statistics are kept in float32 or better.
-        algebra: The algebra whose tuples are whitened, or its name.
-        sync: Whether statistics are taken over all ranks in training, if torch.distributed runs with several.
+        algebra: The algebra, an `Algebra` or a name such as "M2R".
+        sync: Whether batch statistics are computed over all ranks of torch.distributed.
 
     >>> import torch, algebranets as an
     >>> an.nn.Whitening2d(64, algebra=an.H)(torch.randn(8, 64, 5, 5)).shape
@@ -241,20 +243,20 @@ class Whitening2d(_Whitening):
 class Whitening3d(_Whitening):
     """`torch.nn.BatchNorm3d` that whitens tuples, for (batch, channels, depth, height, width).
 
-    Each tuple of channels gets mean zero and the identity as its covariance, then an affine map. Over R it is
-    `torch.nn.BatchNorm3d`.
+    Each tuple of channels gets mean zero and the identity as its covariance, then an affine map. Over R it computes the
+    same as `torch.nn.BatchNorm3d`.
 
     Args:
-        num_features: Channels, counted in real numbers: a multiple of the dimension of the algebra.
-        eps: Added to each variance.
-        momentum: The share of a batch in the running statistics; None weighs all batches alike.
-        affine: Whether each tuple is then mapped by a matrix ``weight``, (tuples, components, components), components
-            in the order of storage (`Algebra.order`), and moved by a ``bias``, one number for each channel.
+        num_features: The number of real channels, a multiple of the algebra's dim.
+        eps: The number added to each variance.
+        momentum: The weight of a new batch in the running statistics. None gives all batches equal weight.
+        affine: Whether to apply a learned affine map: a matrix for each tuple, ``weight``, and a number for each
+            channel, ``bias``. The weight is (tuples, components, components), with components in `Algebra.order`.
         track_running_stats: Whether to keep a running mean and covariance for eval mode.
-        device: Where the parameters are.
+        device: The device of the parameters.
         dtype: The dtype of the parameters. Statistics are kept in float32 or better.
-        algebra: The algebra whose tuples are whitened, or its name.
-        sync: Whether statistics are taken over all ranks in training, if torch.distributed runs with several.
+        algebra: The algebra, an `Algebra` or a name such as "M2R".
+        sync: Whether batch statistics are computed over all ranks of torch.distributed.
 
     >>> import torch, algebranets as an
     >>> an.nn.Whitening3d(64, algebra=an.H)(torch.randn(8, 64, 5, 5, 5)).shape
@@ -265,13 +267,13 @@ class Whitening3d(_Whitening):
 
 
 def _scale(largest: Float[Tensor, " chan"]) -> Float[Tensor, " chan"]:
-    """The factor by which numbers up to ``largest`` are scaled: mostly 1."""
+    """The factor for numbers up to ``largest``. It is 1 unless they are very large."""
     most = 1 / torch.finfo(largest.dtype).tiny  # its inverse is a normal number
     return 1 / torch.where(largest > LARGE, largest.clamp(max=most), 1)
 
 
 def sum_over_ranks(mine: Tensor) -> Tensor:
-    """The sum of the tensors of all ranks, on every rank; gradients flow back to all of them."""
+    """Return the sum of a tensor over all ranks, on every rank. Gradients flow back to all ranks."""
     from torch.distributed.nn.functional import all_reduce  # not in every build of torch
 
     return all_reduce(mine)

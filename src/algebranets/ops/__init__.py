@@ -1,7 +1,8 @@
 """Operators: one folder each, with a function, its schema and gradient, its launches and its kernels.
 
-``__init__.py`` has the function, ``launch.py`` the tiles and grids, ``kernel.py`` the Triton code. Only the last
-imports triton, when a kernel runs. Operators know plain tensors and tables, but no module, layout or lowering.
+``__init__.py`` has the function, ``launch.py`` the tiles and grids, ``kernel.py`` the Triton code. Only ``kernel.py``
+imports triton, and it is imported when a kernel runs. Operators know plain tensors and tables, but no module, layout or
+lowering.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ from algebranets.ops import (
     window_attention,
 )
 
-#: The FLOPs of each operator that multiplies, for torch's FLOP counter. Combinations of components, norms and
-#: whitening's sums count nothing, as they do in torch's own layers.
+#: The FLOP formula of each operator that multiplies, for torch's FLOP counter. Combinations of components, norms and
+#: whitening's sums are not counted. torch does not count such operations either.
 FLOPS: dict[Any, Callable[..., int]] = {
     torch.ops.algebranets.decode_linear: decode_linear.flops,
     torch.ops.algebranets.decode_step: decode_step.flops,

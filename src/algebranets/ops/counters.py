@@ -1,4 +1,4 @@
-"""Counters with which programs of a kernel find out which of them is the last."""
+"""Counters by which the programs of a kernel wait for each other or find out which is the last."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ from threading import Lock
 import torch
 from torch import Tensor
 
-#: How many there are on a device, and how many a stream has at least.
+#: The number of counters on a device, and the smallest number that a stream gets.
 NUM_COUNTERS, FOR_A_STREAM = 1 << 20, 512
 
 
 def counters(device: torch.device, count: int) -> Tensor:
-    """``count`` zeros, which a kernel must leave zero: making new ones would be a launch."""
+    """Return at least ``count`` counters that are zero. The kernel must leave them zero.
+
+    They are reused, because allocating new zeros would be a launch of its own.
+    """
     captures = device.type == "cuda" and torch.cuda.is_current_stream_capturing()
     if device not in _COUNTERS:
         if captures or device.type != "cuda":
@@ -23,14 +26,14 @@ def counters(device: torch.device, count: int) -> Tensor:
 
 
 class Counters:
-    """Numbers on a device, all zero whenever no kernel counts with them.
+    """The counters of a device. They are zero unless a kernel is using them.
 
-    Kernels of one stream follow each other, and count with the same ones. A kernel in a graph may be replayed beside
-    any other, and has its own for ever. When all are given away, new ones are made for each kernel.
+    Kernels of one stream run one after the other and share their counters. A kernel in a CUDA graph may be replayed
+    while any other kernel runs, so it has counters of its own. When all counters are taken, new ones are allocated.
     """
 
     def __init__(self, device: torch.device) -> None:
-        # What this thread allocates may belong to a graph that it prepares, so another one does it.
+        # This thread may be preparing a graph, whose memory pool would own the allocation. So another thread allocates.
         with ThreadPoolExecutor(1) as thread:
             self.free = thread.submit(self._zeros, device).result()
         self.of_stream: dict[int, Tensor] = {}
@@ -39,11 +42,11 @@ class Counters:
     @staticmethod
     def _zeros(device: torch.device) -> Tensor:
         zeros = torch.zeros(NUM_COUNTERS, dtype=torch.int32, device=device)
-        torch.cuda.synchronize(device)  # they are there for every stream
+        torch.cuda.synchronize(device)  # the zeros are now visible to every stream
         return zeros
 
     def take(self, count: int, captures: bool) -> Tensor:
-        """``count`` of them for a kernel of the current stream, which is being captured or not."""
+        """Return counters for a kernel of the current stream; ``captures`` says whether it is being captured."""
         if captures:
             return self.give(count)
         stream = torch.cuda.current_stream(self.free.device).cuda_stream
@@ -52,11 +55,11 @@ class Counters:
         return self.of_stream[stream]
 
     def give(self, count: int) -> Tensor:
-        """``count`` that nobody has."""
+        """Return ``count`` counters that are not in use."""
         with self.lock:
             given, self.free = self.free[:count], self.free[count:]
         return given if len(given) == count else given.new_zeros(count)
 
 
-#: Those of each device.
+#: The counters of each device.
 _COUNTERS: dict[torch.device, Counters] = {}

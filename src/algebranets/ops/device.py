@@ -1,4 +1,4 @@
-"""Facts about a device that operators need: whether kernels run there, in which precision, with how many programs."""
+"""Facts about a device that operators need: whether kernels run there, precision, number of programs."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from torch import Tensor
 from torch.autograd import forward_ad
 from torch.utils.weak import WeakIdKeyDictionary
 
-#: Programs that fill a GPU: nearly two on each of an H200's 132 multiprocessors. Kernels that want more or fewer take a
-#: multiple of it.
+#: The number of programs that fill a GPU: nearly two on each of an H200's 132 multiprocessors. Kernels that need more
+#: or fewer use a multiple or a fraction of it.
 PROGRAMS = 256
 
 _HAS_TRITON = find_spec("triton") is not None
@@ -22,7 +22,10 @@ _VERSIONS: WeakIdKeyDictionary = WeakIdKeyDictionary()
 
 
 def is_usable(x: Tensor) -> bool:
-    """Whether a Triton kernel can run where ``x`` is, and may: torch.func follows torch's own operators only."""
+    """Whether a Triton kernel can run on the device of ``x``.
+
+    It cannot under torch.func or forward-mode differentiation, which only follow torch's own operators.
+    """
     return _has_device(x) and not is_transformed()
 
 
@@ -31,8 +34,8 @@ def _has_device(x: Tensor) -> bool:
 
 
 def is_transformed() -> bool:
-    """Whether torch.func or forward-mode differentiation is at work."""
-    if torch.compiler.is_compiling():  # which knows its own operators
+    """Whether torch.func or forward-mode differentiation is active."""
+    if torch.compiler.is_compiling():  # the compiler handles custom operators itself
         return False
     return torch._C._functorch.peek_interpreter_stack() is not None or forward_ad._current_level >= 0
 
@@ -43,8 +46,8 @@ def records_gradients(*tensors: Tensor | None) -> bool:
 
 
 def precision(x: Tensor) -> torch.dtype:
-    """The dtype in which torch multiplies ``x``: autocast's, or its own."""
-    if x.is_meta or x.dtype == torch.float64:  # the meta device knows no autocast
+    """The dtype in which torch multiplies ``x``: autocast's if autocast applies, otherwise that of ``x``."""
+    if x.is_meta or x.dtype == torch.float64:  # the meta device has no autocast, and float64 is not cast
         return x.dtype
     if torch.is_autocast_enabled(x.device.type):
         return torch.get_autocast_dtype(x.device.type)
@@ -52,7 +55,7 @@ def precision(x: Tensor) -> torch.dtype:
 
 
 def cast_for_autocast(x: Tensor, *others: Tensor | None) -> list[Any]:
-    """``x`` and the others; under autocast, which does not know our operators, in its precision."""
+    """``x`` and the other tensors, cast for autocast if it is on. Autocast does not know our operators."""
     if x.is_meta or not torch.is_autocast_enabled(x.device.type):
         return [x, *others]
     dtype = precision(x)
@@ -70,10 +73,10 @@ def is_channels_last(x: Tensor) -> bool:
 
 
 def is_frozen(weight: Tensor) -> bool:
-    """Whether a kernel may read ``weight`` while the kernel before it still runs, because that one does not write it.
+    """Whether a kernel may read ``weight`` before the previous kernel has ended.
 
-    That holds for a parameter whose version has not changed since it was last read here. Any other tensor may have been
-    made just now, and a compiled graph does not ask again.
+    This is safe for a parameter whose version has not changed since the last call. Any other tensor may be an output of
+    the previous kernel. It is always False in a compiled graph, which would not check again.
     """
     if torch.compiler.is_compiling() or torch.is_grad_enabled() or not isinstance(weight, torch.nn.Parameter):
         return False
@@ -82,7 +85,7 @@ def is_frozen(weight: Tensor) -> bool:
 
 
 def ceil_div(number: int, by: int) -> int:
-    """``number / by``, rounded up. (`triton.cdiv` takes ten microseconds a call outside of kernels.)"""
+    """``number / by``, rounded up. (Outside of kernels, `triton.cdiv` takes ten microseconds.)"""
     return -(-number // by)
 
 

@@ -1,9 +1,9 @@
-# ruff: noqa: RUF005, Triton knows no (*tuple, one)
+# ruff: noqa: RUF005, Triton does not support (*tuple, one)
 """Triton functions that several kernels use.
 
-Conventions of all kernels: a pointer has the name of its tensor; ``x_at`` are pointers to the elements of a tile of x,
-and ``offset``, ``feature`` and the like are counted from a pointer. Masks are named ``is_...``; ``is_here`` says which
-elements of a tile exist. ``num_x`` counts, ``x_row`` is a stride. Addresses are 64 bits wide, sums are taken in at
+Conventions of all kernels: a pointer has the name of its tensor. ``x_at`` are pointers to the elements of a tile of x.
+``offset``, ``feature`` and similar names are offsets from a pointer. Masks are named ``is_...``; ``is_here`` says which
+elements of a tile exist. ``num_x`` is a count, ``x_row`` is a stride. Addresses are 64 bits wide, sums are taken in at
 least float32, and every dimension that a tile may overrun is masked.
 """
 
@@ -25,7 +25,7 @@ def at(numbers, place):
 
 @triton.constexpr_function
 def ceil_log2(count):
-    """How often ``count`` things must be halved until one is left."""
+    """The base-2 logarithm of ``count``, rounded up."""
     return (count - 1).bit_length()
 
 
@@ -34,7 +34,10 @@ def ceil_log2(count):
 
 @triton.jit
 def begin(pdl: tl.constexpr, frozen: tl.constexpr):
-    """Let the next kernel start; first wait for the one before, unless weights are to be read ahead of that."""
+    """Let the next kernel start. Wait for the previous kernel first, unless the weights are ``frozen``.
+
+    With frozen weights, the caller waits after it has read them.
+    """
     if pdl:
         if not frozen:
             cuda.gdc_wait()
@@ -43,11 +46,11 @@ def begin(pdl: tl.constexpr, frozen: tl.constexpr):
 
 @triton.jit
 def is_last_to_arrive(counter, count):
-    """Whether this is the last of ``count`` programs to come here; it then sees what all of them have stored.
+    """Whether this program is the last of ``count`` to arrive. If so, it sees what all of them have stored.
 
-    The counter is zero before the first and after the last.
+    The counter is zero before the first program arrives and after the last one has.
     """
-    tl.debug_barrier()  # all threads have stored before one of them says so
+    tl.debug_barrier()  # all threads of this program have stored before it is counted
     is_last = tl.atomic_add(counter, 1, sem="acq_rel") == count - 1
     if is_last:
         tl.store(counter, 0)
@@ -56,9 +59,9 @@ def is_last_to_arrive(counter, count):
 
 @triton.jit
 def sum_of_parts(part_at, stride, is_here, count: tl.constexpr, dtype: tl.constexpr):
-    """The sum of what ``count`` programs stored ``stride`` apart, always taken in the same order.
+    """The sum of the parts that ``count`` programs stored ``stride`` apart, always in the same order.
 
-    It is read past the first cache, which other programs do not write into. Without ``is_here``, all of it exists.
+    Loads bypass the L1 cache, which other programs do not write to. If ``is_here`` is None, there is no mask.
     """
     total = tl.zeros(part_at.shape, dtype)
     for s in tl.static_range(count):
@@ -74,7 +77,10 @@ def sum_of_parts(part_at, stride, is_here, count: tl.constexpr, dtype: tl.conste
 
 @triton.jit
 def in_pairs(parts):
-    """Tensors of one shape joined in pairs, filled up to a power of two: a new axis of 2 for each time."""
+    """Join tensors of one shape in pairs until one is left. Each round adds a last axis of size 2.
+
+    The first tensor is repeated to fill up their number to a power of two.
+    """
     levels: tl.constexpr = ceil_log2(len(parts))
     for _ in tl.static_range((1 << levels) - len(parts)):
         parts = parts + (parts[0],)
@@ -88,7 +94,7 @@ def in_pairs(parts):
 
 @triton.jit
 def plus_bias(total, bias, place, is_here):
-    """``total`` plus the bias, where there is one."""
+    """``total`` plus the bias, or ``total`` if ``bias`` is None."""
     if bias is not None:
         total += tl.load(bias + place, mask=is_here, other=0).to(total.dtype)
     return total
@@ -96,7 +102,7 @@ def plus_bias(total, bias, place, is_here):
 
 @triton.jit
 def activate(x, activation: tl.constexpr):
-    """The activation of this name, in the precision of ``x``."""
+    """Apply the activation with this name, in the precision of ``x``."""
     if activation == "relu":
         x = tl.maximum(x, 0.0, propagate_nan=tl.PropagateNan.ALL)
     elif activation == "silu":
@@ -112,10 +118,10 @@ def activate(x, activation: tl.constexpr):
 
 @triton.jit
 def tanh(x):
-    """tanh by the exponential, which every backend has; where that overflows, it is 1."""
+    """tanh computed from exp, which every backend has. The result is 1 if exp overflows."""
     return 1 - 2 / (tl.exp(2 * x) + 1)
 
 
 def is_interpreted() -> bool:
     """Whether Triton's interpreter runs the kernels, on the CPU."""
-    return not isinstance(tanh, JITFunction)  # the interpreter's own class is in a module that imports numpy
+    return not isinstance(tanh, JITFunction)  # importing the interpreter's own class would import numpy

@@ -1,4 +1,4 @@
-"""Shared parts of launches: memory for sums that several programs add up, and kernels that overlap."""
+"""Shared parts of launches: memory for sums of several programs, and options for kernels that overlap."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from algebranets.ops.kernel import is_interpreted
 
 
 def shared_sums(x: Tensor, splits: int, num_programs: int, size: int) -> tuple[Tensor | None, Tensor | None]:
-    """Memory for programs of which ``splits`` share a sum: ``size`` numbers for each program, a counter for each sum.
+    """Memory for sums that ``splits`` programs share: ``size`` numbers for each program, and a counter for each sum.
 
-    Both are None where no sum is shared.
+    Both are None if ``splits`` is 1.
     """
     if splits == 1:
         return None, None
@@ -25,7 +25,7 @@ def shared_sums(x: Tensor, splits: int, num_programs: int, size: int) -> tuple[T
 
 
 def overlaps(x: Tensor) -> bool:
-    """Whether a kernel where ``x`` is may start before the kernel before it has ended."""
+    """Whether a kernel on the device of ``x`` may start before the previous kernel has ended."""
     return x.is_cuda and not is_interpreted() and _is_hopper(x.device)
 
 
@@ -35,5 +35,5 @@ def _is_hopper(device: torch.device) -> bool:
 
 
 def overlap_options(pdl: bool) -> dict[str, Any]:
-    """Options of a launch that only CUDA's compiler knows."""
+    """Launch options for kernels that overlap. Only Triton's CUDA backend accepts them."""
     return {"launch_pdl": True} if pdl else {}

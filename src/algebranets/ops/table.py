@@ -1,4 +1,4 @@
-"""An algebra as a list of integers, which an operator's schema can hold."""
+"""An algebra encoded as a list of integers, a type that an operator's schema allows."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from algebranets.algebra import Algebra
 
 
 def encode_algebra(algebra: Algebra) -> list[int]:
-    """The dimension and then the four numbers of each term (weight, input and output component, coefficient).
+    """The dimension, followed by the four numbers of each term (weight, input and output component, coefficient).
 
     >>> from algebranets import C
     >>> encode_algebra(C)[:5], decode_algebra(encode_algebra(C)).terms == C.terms
@@ -18,7 +18,7 @@ def encode_algebra(algebra: Algebra) -> list[int]:
 
 
 def decode_algebra(code: list[int]) -> Algebra:
-    """The algebra that `encode_algebra` wrote, without its names."""
+    """The algebra that `encode_algebra` encoded, without its name and the names of its components."""
     return _decoded(tuple(code))
 
 
@@ -30,5 +30,5 @@ def _decoded(code: tuple[int, ...]) -> Algebra:
 
 
 def num_terms(code: list[int]) -> int:
-    """How many terms the table of an encoded algebra has: real multiplies in a product of two tuples."""
+    """The number of terms of an encoded algebra: the real multiplies in a product of two tuples."""
     return len(code) // 4

@@ -1,7 +1,8 @@
-"""The product w . x of weights and activations over an algebra: checked here, computed by a *lowering*.
+"""The product w . x of weights and activations over an algebra, computed by one of several *lowerings*.
 
-Every function takes torch's arguments, ``algebra=`` and ``lowering=``; activations are planar and weights stored as
-`product.layout` says. A lowering is a module with the functions `linear`, `conv` and `recurrent`.
+A lowering is a module with the functions `linear`, `conv` and `recurrent`. The functions here call a given
+lowering, or choose one if it is "auto". `linear` and `conv` check shapes first. `product.layout` describes how
+activations and weights are stored.
 """
 
 from __future__ import annotations
@@ -77,12 +78,12 @@ def linear(
     """A linear layer over an algebra: ``y_o = activation(sum_i w_oi . x_i + b_o)``.
 
     Args:
-        x: Planar features; the last axis holds whole tuples.
-        weight: The weight as `weight_shape` says, ``stacks`` of them one after the other.
+        x: Planar features, (..., features). The last axis holds whole tuples.
+        weight: The weights of ``stacks`` layers, one after the other, in the shape that `weight_shape` gives.
         bias: One number for each output feature, or None.
         algebra: The algebra whose product is taken.
         lowering: How the product is computed; "auto" chooses by device, shape and dtype (see `product.auto`).
-        stacks: How many layers ``weight`` and ``bias`` hold. The output holds as many, one after the other.
+        stacks: The number of layers in ``weight`` and ``bias``. Their outputs follow one another in the last axis.
         activation: None, "relu", "silu", "gelu", "sigmoid" or "tanh".
 
     >>> import torch
@@ -119,10 +120,10 @@ def conv(
     """A convolution over an algebra, transposed or not, in one to three spatial axes.
 
     Args:
-        x: Images, (batch, features, ...) or without a batch axis; the features are planar.
-        weight: The weight as `weight_shape` says, with the taps in its last axes.
+        x: Images with planar features, (batch, features, ...) or (features, ...).
+        weight: The weight, in the shape that `weight_shape` gives. Its last axes are the spatial axes of the kernel.
         bias: One number for each output feature, or None.
-        geometry: Stride, padding, dilation and groups; groups count tuples.
+        geometry: Stride, padding, dilation and groups. Groups divide the tuples, not the real channels.
         algebra: The algebra whose product is taken.
         lowering: How the product is computed; "auto" chooses by device, shape and dtype (see `product.auto`).
     """
@@ -151,18 +152,18 @@ def recurrent(
     lowering: Lowering = "auto",
     batch_sizes: Tensor | None = None,
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """One recurrent layer over a sequence, in one or both directions: the output and the last states.
+    """Run one recurrent layer over a sequence, in one or both directions. Returns the output and the last states.
 
-    In each component, the output holds the tuples of the one direction and then those of the other.
+    In each component of the output, the tuples of the forward direction come before those of the backward direction.
 
     Args:
         mode: "RNN_TANH", "RNN_RELU", "GRU" or "LSTM".
-        x: (time, batch, features), or packed, (steps, features), with ``batch_sizes``; the features are planar.
-        state: The first states, (direction, batch, features) each; the LSTM has two.
+        x: Planar features, (time, batch, features), or (rows, features) of a packed sequence with ``batch_sizes``.
+        state: The initial states, each (direction, batch, features). The LSTM has two.
         directions: The parameters of each direction.
         algebra: The algebra whose product is taken.
         lowering: How the product is computed; "auto" chooses by device, shape and dtype (see `product.auto`).
-        batch_sizes: torch's batch sizes of a packed sequence.
+        batch_sizes: The ``batch_sizes`` of torch's `PackedSequence`, or None.
     """
     if lowering == "auto":
         lowering = auto.recurrent(mode, x, directions, algebra, batch_sizes)
@@ -170,7 +171,7 @@ def recurrent(
 
 
 def check_lowering(lowering: str) -> None:
-    """Raise an error unless ``lowering`` is the name of one, or "auto"."""
+    """Raise an error unless ``lowering`` is "auto" or the name of a lowering."""
     checks.one_of("lowering", lowering, ("auto", *_LOWERINGS))
 
 

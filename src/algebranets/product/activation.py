@@ -1,4 +1,4 @@
-"""The activations that a linear layer can end with, which kernels for decoding fuse."""
+"""The activations that can follow a linear layer. Decoding kernels fuse them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The choice that "auto" makes: every threshold by which it decides, one table for each kind of device.
+"""The rules of lowering "auto": every threshold, in one table for each kind of device.
 
-Numbers come from `algebranets bench`; each names the rows of ``benchmarks/`` that it rests on. Nothing else in the
-package decides by size or device which way a product takes.
+Thresholds were measured with `algebranets bench` or found by trials. Comments name the rows of ``benchmarks/`` that
+support them. No other file of the package chooses by size or device how a product is computed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from algebranets.product.compressed import TupleSparse
 from algebranets.product.geometry import Geometry
 from algebranets.product.layout import num_tuples
 
-#: The dtypes that decoding kernels are made for.
+#: The dtypes that decoding kernels support.
 _DECODED = (torch.bfloat16, torch.float16, torch.float32)
 
 
@@ -29,50 +29,57 @@ _DECODED = (torch.bfloat16, torch.float16, torch.float32)
 class Gpu:
     """Thresholds on a GPU, measured on an H200."""
 
-    #: Rows up to which `decode_linear` is faster than blocks, which must lay out rho(w) first.
+    #: The largest number of rows for which `decode_linear` is faster than blocks, which must build rho(w) first.
     #: decode-h200.jsonl: C, H and M2C at 32 rows are 1.18 to 1.95 times as fast as torch.nn.
     decode_rows: int = 32
-    #: The same for weights that are stored as the matrix that multiplies, where blocks lay out nothing: rows times
-    #: copies on CUDA cores, and on tensor cores in half precision, up to so many multiplies.
+    #: The largest number of rows times copies for which `decode_linear` is faster than blocks over a folded algebra,
+    #: where blocks build nothing. The first bound is for CUDA cores. The second is for tensor cores in half precision,
+    #: where the number of multiplies is bounded too.
     #: decode-h200.jsonl: M2R and M4R at 32 rows are 1.76 to 8.13 times as fast as torch.nn.
     decode_folded_rows: int = 4
     decode_folded_rows_half: int = 64
     decode_folded_multiplies: int = 1 << 28
-    #: Rows up to which all gates of a recurrent cell are one kernel's work; for more, tensor cores take the products.
-    #: Found by trials; no row stands for it.
+    #: The largest number of rows for which one kernel computes all gates of a recurrent cell. For more rows, tensor
+    #: cores compute the products. Found by trials; no benchmark row supports it.
     step_rows: int = 2
-    #: Steps from which on a GRU's sequence is worth `gru_scan`. models-h200.jsonl: 512 steps of gru_lm's GRU over M2R
-    #: are 2.9 times as fast as cuDNN's real GRU. The bound itself was found by trials.
+    #: The smallest number of steps for which a GRU uses `gru_scan`. models-h200.jsonl: 512 steps of gru_lm's GRU over
+    #: M2R are 2.9 times as fast as cuDNN's real GRU. The bound itself was found by trials.
     scan_steps: int = 16
-    #: Multiply-adds that the device does while it moves one number, with tensor cores and without. Fewer multiplies pay
-    #: where more than that is saved. linear-h200.jsonl: "compute" and "bandwidth" of all rows.
+    #: The number of multiply-adds that the device does while it moves one number, with and without tensor cores. An
+    #: algorithm with fewer multiplies pays if it saves more than this for each number that it moves.
+    #: linear-h200.jsonl: "compute" and "bandwidth" of all rows, for tensor cores. No row supports the other number.
     multiplies_a_number_half: int = 180
     multiplies_a_number: int = 28
-    #: Rows from which on the time of a large layer is that of its multiplies. lowerings-h200.jsonl:
-    #: with 8192 rows, bilinear is ahead of blocks over C and H. The bound itself was found by trials.
+    #: The smallest number of rows for which multiplies dominate the time of a large layer. lowerings-h200.jsonl:
+    #: with 8192 rows, bilinear is faster than blocks over C and H. The bound itself was found by trials.
     bilinear_rows: int = 1024
-    #: The factor by which an algorithm of fewer multiplies may exceed the rounding error of the plain product, in half
-    #: precision and without: as much as those of C and H do, and less than Strassen's. error-h200.jsonl: all rows.
+    #: The largest growth of the rounding error that an algorithm with fewer multiplies may have, in half precision
+    #: (`Bilinear.half_growth`) and otherwise (`Bilinear.growth`). The bounds allow the algorithms for C and H, but not
+    #: Strassen's. error-h200.jsonl: all rows.
     max_growth_half: float = 3.0
     max_growth: float = 1.5
-    #: Terms of the table times taps, and strides, up to which a depthwise kernel is worth its compilation, since all of
-    #: them are written out in it. depthwise-h200.jsonl: C, H and M2R, 3 x 3 taps, strides 1 and 2.
+    #: The largest number of table terms times taps, and the largest stride, for which a depthwise kernel is worth its
+    #: compilation. All of them are unrolled in the kernel. depthwise-h200.jsonl: C, H and M2R, 3 x 3 taps, strides 1
+    #: and 2.
     depthwise_products: int = 1024
     depthwise_stride: int = 4
-    #: Channels in all copies of a block below which copies are convolved at once, structural zeros and all.
-    #: models-h200.jsonl: "500 x 24^2", the CIFAR-10 network over M2(R); twice as wide, zeros cost more.
+    #: With fewer channels than this in all copies of a block, one convolution computes all copies. It multiplies
+    #: structural zeros. models-h200.jsonl: "500 x 24^2", the CIFAR-10 network over M2(R). At twice the width, the zeros
+    #: cost more.
     narrow_channels: int = 128
-    #: Rows up to which tuples of a sparse weight may be picked, and up to which, in half precision, they are filled
-    #: into tiles for tensor cores; beyond that a dense weight is laid out. sparse-h200.jsonl: 1, 8 and 64 rows.
+    #: The largest number of rows for which the inputs of each tuple of a sparse weight may be picked, and the largest
+    #: for which, in half precision, tuples are filled into tiles for tensor cores. For more rows the weight is expanded
+    #: to a dense one. sparse-h200.jsonl: 1, 8 and 64 rows.
     pick_rows: int = 32
     fill_rows: int = 256
-    #: The cost of filling, fixed and for each place of the weight, if picking costs 1 for each tuple and row.
-    #: sparse-h200.jsonl: M2R at widths 4096 and 8192.
+    #: The cost of filling: a fixed part, and a part for each place of the weight. The unit is the cost of picking one
+    #: tuple for one row. sparse-h200.jsonl: M2R at widths 4096 and 8192.
     fill_cost: int = 2_500_000
     fill_cost_a_place: float = 0.6
-    #: Bytes of an input row that a program can keep on the chip.
+    #: The largest input row, in bytes, that a program can keep on the chip.
     pick_bytes: int = 1 << 17
-    #: Features of a head of `window_attention`: tensor cores want sixteens, and more than these do not fit on the chip.
+    #: Bounds on the features of a head of `window_attention`. Tensor cores need a multiple of the first, and larger
+    #: heads than the second do not fit on the chip.
     head_unit: int = 16
     max_head: int = 256
 
@@ -81,15 +88,16 @@ class Gpu:
 class Cpu:
     """Thresholds on a CPU."""
 
-    #: Structural zeros for each output from which on they are skipped. Skipping saves multiplies and costs a copy of
-    #: the output. zeros-cpu.jsonl: all rows; on an H200 it did not pay, but for CROSS at
-    #: width 8193 (zeros-h200.jsonl).
+    #: The smallest number of structural zeros for each output at which they are skipped. Skipping saves multiplies and
+    #: costs a copy of the output. zeros-cpu.jsonl: all rows. On an H200 skipping did not pay, except for CROSS at width
+    #: 8193 (zeros-h200.jsonl).
     skipped_zeros: int = 192
-    #: Rows times copies from which on torch's block-sparse product is faster than the one by numbers.
-    #: sparse-cpu.jsonl: 1, 8 and 64 rows; in trials over C, H and M2(R) they are level between 8 and 64 rows.
+    #: The smallest number of rows times copies for which torch's product in BSR format, by blocks, is faster than its
+    #: product in CSR format, by single numbers. sparse-cpu.jsonl: 1, 8 and 64 rows. In trials over C, H and M2(R) the
+    #: two were equally fast between 8 and 64 rows.
     block_sparse_rows: int = 32
-    #: Components up to which torch.compile is given whitening's sums of products, not matrix products. It is the same
-    #: on a GPU. No row stands for it.
+    #: The largest number of components for which whitening is written for torch.compile as sums of products, not as
+    #: matrix products. The bound also applies on a GPU. No benchmark row supports it.
     written_out_components: int = 4
 
 
@@ -102,7 +110,7 @@ SparseWay = Literal["pick", "fill", "numbers", "blocks", "dense"]
 
 
 def linear(x: Tensor, weight: Tensor, algebra: Algebra, num_in: int, num_out: int) -> Way:
-    """Few rows without gradients: a kernel. Many rows of many tuples: fewer multiplies. Otherwise blocks."""
+    """Choose "kernels" for few rows without gradients, "bilinear" for many rows of many tuples, else "blocks"."""
     if not device.is_usable(x):
         return "blocks"
     if _decodes(x, weight, algebra):
@@ -111,14 +119,14 @@ def linear(x: Tensor, weight: Tensor, algebra: Algebra, num_in: int, num_out: in
 
 
 def conv(x: Tensor, weight: Tensor, algebra: Algebra, geometry: Geometry) -> Way:
-    """Depthwise convolutions: a kernel. Otherwise blocks."""
+    """Choose "kernels" for depthwise convolutions, else "blocks"."""
     return "kernels" if device.is_usable(x) and is_depthwise(x, weight, algebra, geometry) else "blocks"
 
 
 def recurrent(
     mode: str, x: Tensor, directions: list[Direction], algebra: Algebra, batch_sizes: Tensor | None = None
 ) -> Way:
-    """Long sequences of a GRU: a kernel. Single steps without gradients: another. Otherwise blocks."""
+    """Choose "kernels" for long sequences of a GRU and for single steps without gradients, else "blocks"."""
     if not device.is_usable(x):
         return "blocks"
     if is_gru_scan(mode, x, directions, algebra, batch_sizes):
@@ -129,11 +137,11 @@ def recurrent(
 
 
 def sparse(x: Tensor, w: TupleSparse) -> SparseWay:
-    """How a tuple-sparse weight is multiplied.
+    """Choose how to multiply by a tuple-sparse weight.
 
-    On a GPU without gradients, few rows "pick" the inputs of each tuple and more rows "fill" tuples into tiles. On a
-    CPU with MKL, few rows go through a sparse matrix of "numbers" and more through one of "blocks". Otherwise the
-    weight is laid out "dense".
+    On a GPU without gradients, a kernel picks the inputs of each tuple for few rows ("pick") and fills tuples into
+    tiles for more rows ("fill"). On a CPU with MKL, the weight becomes a sparse matrix of numbers for few rows
+    ("numbers") and of blocks for more rows ("blocks"). Otherwise it is expanded to a dense weight ("dense").
     """
     if _has_sparse_kernels(x, w):
         return "pick" if _picks(x, w) else "fill"
@@ -147,7 +155,7 @@ def sparse(x: Tensor, w: TupleSparse) -> SparseWay:
 
 
 def is_depthwise(x: Tensor, weight: Tensor, algebra: Algebra, geometry: Geometry) -> bool:
-    """Whether this is a depthwise convolution in two axes that there is a kernel for."""
+    """Whether this is a depthwise convolution in two axes that the kernel supports."""
     if geometry.num_axes != 2 or geometry.transposed or not x.is_floating_point():
         return False
     if x.dtype != weight.dtype and not torch.is_autocast_enabled(x.device.type):
@@ -170,7 +178,7 @@ def is_gru_scan(
     is_gru = mode == "GRU" and batch_sizes is None and x.dim() == 3 and algebra.dim > 1
     if not is_gru or any(direction.w_hr is not None for direction in directions):
         return False
-    # Lengths come last: a compiled graph that asks for one is made again for others.
+    # Check lengths last: a compiled graph that depends on a length is compiled again for other lengths.
     if precision(x).itemsize != 2 or x.shape[0] < GPU.scan_steps or x.shape[1] == 0:
         return False
     num_hidden = num_tuples(directions[0].w_hh, algebra)[1]
@@ -179,19 +187,19 @@ def is_gru_scan(
 
 
 def steps_at_once(x: Tensor) -> bool:
-    """Whether all gates of a recurrent cell are one kernel's work for these rows, (batch, features)."""
+    """Whether one kernel computes all gates of a recurrent cell for these rows, (batch, features)."""
     return len(x) <= GPU.step_rows
 
 
 def takes_window_attention(query: Tensor, num_heads: int) -> bool:
-    """Whether queries, (batch, time, features), go through `window_attention`: half precision, heads that fit."""
+    """Whether `window_attention` takes these queries, (batch, time, features): half precision, heads that fit."""
     size = query.shape[-1] // num_heads
     is_half = device.is_usable(query) and query.dtype.itemsize == 2
     return is_half and size % GPU.head_unit == 0 and size <= GPU.max_head
 
 
 def takes_decode_kernels(x: Tensor) -> bool:
-    """Whether what a token goes through besides linear layers is one launch each: inference, without autocast."""
+    """Whether norms and attention use decoding kernels: on a GPU, with gradients disabled and without autocast."""
     return device.is_usable(x) and not torch.is_grad_enabled() and not torch.is_autocast_enabled(x.device.type)
 
 
@@ -199,17 +207,20 @@ def takes_decode_kernels(x: Tensor) -> bool:
 
 
 def skips_zeros(x: Tensor, block: Block, num_summands: int) -> bool:
-    """Whether the structural zeros of rho(w), for sums of ``num_summands``, are skipped."""
+    """Whether to skip the structural zeros of rho(w). With them, an output is a sum of ``num_summands`` products."""
     return x.device.type == "cpu" and block.waste * num_summands >= CPU.skipped_zeros
 
 
 def convolves_copies_at_once(x: Tensor, channels: int) -> bool:
-    """Whether zeros are cheaper than what folding an image with its channels innermost costs: copies, thin matrices."""
+    """Whether to compute all copies of a block of a channels_last image with one convolution.
+
+    Such a convolution multiplies zeros. Folding the image costs copies and multiplies by thin matrices instead.
+    """
     return x.is_cuda and is_channels_last(x) and channels < GPU.narrow_channels
 
 
 def writes_out_whitening(dim: int) -> bool:
-    """Whether a compiler is given whitening's sums of products over ``dim`` components, to make one pass of them."""
+    """Whether whitening of ``dim`` components is written as sums of products, which a compiler fuses into one pass."""
     return torch.compiler.is_compiling() and dim <= CPU.written_out_components
 
 
@@ -217,9 +228,9 @@ def writes_out_whitening(dim: int) -> bool:
 
 
 def _decodes(x: Tensor, weight: Tensor, algebra: Algebra) -> bool:
-    """Whether `decode_linear` is the better way: inference on few rows by a weight smaller than a real one.
+    """Whether `decode_linear` is faster than blocks: few rows without gradients, over an algebra other than R.
 
-    Under autocast the weight must have its precision already, or casting would cost more than the product.
+    Under autocast the weight must already have autocast's dtype, because casting it would cost more than the product.
     """
     if algebra.dim == 1 or records_gradients(x, weight):
         return False
@@ -234,7 +245,7 @@ def _decodes(x: Tensor, weight: Tensor, algebra: Algebra) -> bool:
 
 
 def _saves_multiplies(x: Tensor, algebra: Algebra, num_in: int, num_out: int) -> bool:
-    """Whether an algorithm of fewer multiplies is faster than blocks, and exact enough."""
+    """Whether an algorithm with fewer multiplies is faster than blocks, and accurate enough."""
     dtype, algorithm = precision(x), algebra.bilinear
     if dtype == torch.float16 or prod(x.shape[:-1]) < GPU.bilinear_rows:  # in float16 sums of inputs may overflow
         return False
@@ -259,7 +270,7 @@ def _has_sparse_kernels(x: Tensor, w: TupleSparse) -> bool:
 
 
 def _picks(x: Tensor, w: TupleSparse) -> bool:
-    """Whether rows are few, fit onto the chip, and picking is not slower than filling tiles."""
+    """Whether rows are few and fit on the chip, and picking is not slower than filling tiles."""
     num_rows, (count, dim) = prod(x.shape[:-1]), w.values.shape
     fits = next_power_of_2(w.num_in) * dim * x.element_size() <= GPU.pick_bytes
     filling = GPU.fill_cost + GPU.fill_cost_a_place * w.num_in * w.num_out
@@ -267,9 +278,9 @@ def _picks(x: Tensor, w: TupleSparse) -> bool:
 
 
 def _has_sparse_formats(x: Tensor, values: Tensor) -> bool:
-    """Whether torch multiplies by sparse matrices fast where ``x`` is: MKL does, without gradients.
+    """Whether torch's sparse formats are fast on the device of ``x``: on a CPU with MKL, without gradients.
 
-    Without MKL torch has no product by blocks at all, and the one by numbers is no faster than a dense weight.
+    Without MKL torch has no product in BSR format, and its product in CSR format is not faster than a dense one.
     """
     return (
         not torch.compiler.is_compiling()

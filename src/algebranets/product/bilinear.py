@@ -1,9 +1,12 @@
-"""The product by fewer multiplies: combinations of components, R products of them, combinations of those.
+"""The lowering "bilinear": products with fewer multiplies, such as Strassen's for 2 x 2 matrices.
 
-`Algebra.bilinear` says which. Worth it where multiplies are what takes the time: large layers. Combining reads and
-writes every activation once more on each side, and gradients keep the R combinations of the input instead of the input.
-Recurrent layers, whose steps are small, go through blocks. So does everything in float16: a sum of two inputs of 4e4 is
-more than it holds, and blocks add nothing before they multiply.
+It combines the components of weights and inputs, multiplies these combinations in R products, and combines the
+products. `Algebra.bilinear` has the coefficients. This pays for large layers, where multiplies take most of the time.
+Combining reads and writes all inputs and outputs once more. For gradients, the R combinations of the input are kept
+instead of the input.
+
+Recurrent layers go through blocks, because their steps are small. So does everything in float16, where the sum of two
+inputs of 4e4 overflows. Blocks add nothing before they multiply.
 """
 
 from __future__ import annotations
@@ -30,7 +33,7 @@ __all__ = ["conv", "linear", "recurrent"]
 def linear(
     x: Float[Tensor, "*batch inp"], weight: Tensor, bias: Tensor | None, algebra: Algebra, stacks: int = 1
 ) -> Float[Tensor, "*batch out"]:
-    """``y_o = sum_i w_oi . x_i``, products taken in ``algebra``: R matrix products, one batched."""
+    """``y_o = sum_i w_oi . x_i``, products taken in ``algebra``, as one batch of R matrix products."""
     if not is_safe(x):
         return blocks.linear(x, weight, bias, algebra, stacks)
     rank, num_rows = algebra.bilinear.rank, prod(x.shape[:-1])
@@ -47,7 +50,7 @@ def linear(
 
 
 def conv(x: Tensor, weight: Tensor, bias: Tensor | None, algebra: Algebra, geometry: Geometry) -> Tensor:
-    """The same for a convolution, transposed or not: one of R times as many groups."""
+    """A convolution over ``algebra``, transposed or not, as one real convolution with R times as many groups."""
     if not is_safe(x):
         return blocks.conv(x, weight, bias, algebra, geometry)
     rank = algebra.bilinear.rank
@@ -61,12 +64,12 @@ def conv(x: Tensor, weight: Tensor, bias: Tensor | None, algebra: Algebra, geome
 
 
 def is_safe(x: Tensor) -> bool:
-    """Whether sums of a few inputs fit into the precision that ``x`` is multiplied in: in float16 they may overflow."""
+    """Whether sums of a few inputs fit into the dtype that ``x`` is multiplied in. In float16 they may overflow."""
     return precision(x) != torch.float16
 
 
 class _Products(torch.autograd.Function):
-    """R matrix products, ``x w^T``, whose gradients come out contiguous, as the next combination wants them."""
+    """R matrix products ``x w^T`` whose gradients are contiguous, so that `combine` need not copy them."""
 
     @staticmethod
     def forward(x: Tensor, w: Tensor) -> Tensor:
@@ -95,7 +98,7 @@ def _combine_outputs(grid: Tensor, algebra: Algebra, bias: Tensor | None = None)
 def _combine_weight(
     weight: Tensor, algebra: Algebra, stacks: int = 1, transposed: bool = False
 ) -> Float[Tensor, "rank first second"]:
-    """The R combinations of a stored weight; stacks follow each other in ``first``, kernels in ``second``."""
+    """The R combinations of a stored weight. Stacks are part of ``first``, and the axes of the kernel of ``second``."""
     coefficients = algebra.bilinear.weights
     first, second, *kernel = weight.shape
     if algebra.folded:
@@ -114,7 +117,7 @@ def _in_order(rows: Matrix, order: tuple[int, ...]) -> Matrix:
 
 
 def _as_grid(x: Tensor, dim: int) -> Tensor:
-    """Images as a grid of ``dim`` components: rows are places where channels are innermost, images elsewhere."""
+    """Reshape images to a grid of ``dim`` components. Its rows are places if ``x`` is channels_last, else images."""
     batch, channels, *size = x.shape
     if is_channels_last(x):
         return x.movedim(1, -1).reshape(1, 1, batch * prod(size), dim, channels // dim)
@@ -122,7 +125,7 @@ def _as_grid(x: Tensor, dim: int) -> Tensor:
 
 
 def _as_images(grid: Tensor, like: Tensor) -> Tensor:
-    """A grid as images of ``like``'s size and memory format, with as many channels as it has."""
+    """Reshape a grid to images with the size and memory format of ``like``. The number of channels may differ."""
     batch, _, *size = like.shape
     columns = grid.shape[3] * grid.shape[4]
     if is_channels_last(like):

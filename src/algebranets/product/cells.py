@@ -1,4 +1,4 @@
-"""The equations of recurrent cells, as torch.nn writes them, and what one direction of a recurrent layer holds."""
+"""The equations of torch.nn's recurrent cells, and the parameters of one direction of a recurrent layer."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from torch import Tensor
 
 
 class Direction(NamedTuple):
-    """The parameters of one direction of one layer: gates stacked along the first axis, in torch's order.
+    """The parameters of one direction of one layer. Gates are stacked along the first axis, in torch's order.
 
-    Either bias may be missing, or both.
+    Each bias may be None. ``w_hr`` is the LSTM's projection, or None.
     """
 
     w_ih: Tensor
@@ -24,7 +24,7 @@ class Direction(NamedTuple):
 
 @dataclass(frozen=True)
 class Mode:
-    """How many gates are stacked, and how many states a cell carries on."""
+    """The number of gates and the number of states of a recurrent cell."""
 
     num_gates: int
     num_states: int
@@ -34,7 +34,7 @@ MODES = {"RNN_TANH": Mode(1, 1), "RNN_RELU": Mode(1, 1), "GRU": Mode(3, 1), "LST
 
 
 def step(mode: str, gates_x: Tensor, gates_h: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    """The next state, from the gates' two halves W_ih x + b_ih and W_hh h + b_hh."""
+    """The next state of a cell, from ``gates_x`` = W_ih x + b_ih and ``gates_h`` = W_hh h + b_hh."""
     if mode == "GRU":
         (xr, xz, xn), (hr, hz, hn) = gates_x.chunk(3, -1), gates_h.chunk(3, -1)
         z = torch.sigmoid(xz + hz)

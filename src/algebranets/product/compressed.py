@@ -1,9 +1,12 @@
-"""Tuple-sparse weights: the tuples that are not zero, row by row of outputs, each with one index.
+"""Tuple-sparse weights: the tuples that are not zero, sorted by output, each with the index of its input.
 
-Of the weight with ``num_out`` x ``num_in`` tuples, output o has the tuples ``starts[o]`` up to ``starts[o + 1]``:
-``values``, (tuple, component in table order), stand for the inputs ``indices``. An index takes two bytes where they
-suffice, and is there once for all components. ``maps`` say the same once more, for kernels that fill tiles: of every 32
-inputs of an output, which have a tuple, as bits, and in the upper half of the number how many tuples come before.
+A weight has ``num_out`` x ``num_in`` tuples. Those of output o that are not zero are numbered from ``starts[o]`` up to
+``starts[o + 1]``, exclusive. ``values``, (tuple, component in table order), has their components, and ``indices`` has
+their inputs. A tuple has one index for all its components. An index takes two bytes if ``num_in`` allows, else four.
+
+``maps``, (output, span), has the same information for kernels that fill tiles: one number for every 32 inputs of an
+output. The bits of its lower half say which of the inputs have a tuple. Its upper half is the number of tuples of the
+weight that come before these inputs.
 """
 
 from __future__ import annotations
@@ -21,14 +24,14 @@ from algebranets.product.layout import weight_from_tuples, weight_tuples
 
 @dataclass(frozen=True)
 class TupleSparse:
-    """A weight, as the module says."""
+    """A tuple-sparse linear weight, in the format that the module describes."""
 
     starts: Tensor
     indices: Tensor
     values: Tensor
     maps: Tensor
     num_in: int
-    #: The most tuples that an output has.
+    #: The largest number of tuples of an output.
     longest: int
     algebra: Algebra
 
@@ -38,12 +41,12 @@ class TupleSparse:
 
     @property
     def sparsity(self) -> float:
-        """The share of the tuples that is not there."""
+        """The share of the weight's tuples that are zero and not stored."""
         return 1 - self.values.shape[0] / (self.num_out * self.num_in)
 
 
 def compress(weight: Tensor, algebra: Algebra) -> TupleSparse:
-    """The tuples of a stored linear weight that are not zero.
+    """Compress a stored linear weight to its tuples that are not zero.
 
     >>> import torch, algebranets as an
     >>> layer = an.nn.Linear(64, 64, algebra=an.M2R)
@@ -64,9 +67,10 @@ def compress(weight: Tensor, algebra: Algebra) -> TupleSparse:
 
 
 def assemble(starts: Tensor, indices: Tensor, values: Tensor, num_in: int, algebra: Algebra) -> TupleSparse:
-    """A weight with all that follows from ``starts`` and ``indices``; `ValueError` if they are not as the module says.
+    """Check the parts of a tuple-sparse weight and compute its ``maps``.
 
-    Kernels read memory at these indices and check nothing, so every weight from outside must come through here.
+    Raises a `ValueError` if the parts are not in the format that the module describes. Kernels read memory at these
+    indices without a check, so every weight from outside must go through this function.
     """
     _check(starts, indices, values, num_in, algebra)
     spans, inp = ceil(num_in / SPAN), indices.long()
@@ -105,18 +109,18 @@ def _check(starts: Tensor, indices: Tensor, values: Tensor, num_in: int, algebra
 
 
 def _index_dtype(num_in: int) -> torch.dtype:
-    """Two bytes where they suffice."""
+    """The dtype of indices: int16 if it can count ``num_in`` inputs, else int32."""
     return torch.int16 if num_in <= torch.iinfo(torch.int16).max + 1 else torch.int32
 
 
 def expand(w: TupleSparse) -> Tensor:
-    """The stored weight that `compress` was given."""
+    """Expand a tuple-sparse weight to a stored weight. This is the inverse of `compress`."""
     tuples = w.values.new_zeros(w.algebra.dim, w.num_out, w.num_in)
     tuples[:, outputs(w.starts, len(w.indices)), w.indices.long()] = w.values.T
     return weight_from_tuples(tuples, w.algebra)
 
 
 def outputs(starts: Tensor, num_tuples: int) -> Tensor:
-    """The output that each tuple belongs to."""
+    """The index of the output that each tuple belongs to."""
     numbers = torch.arange(len(starts) - 1, device=starts.device)
     return numbers.repeat_interleave(starts.diff(), output_size=num_tuples)

@@ -1,4 +1,4 @@
-"""A convolution's geometry as one value: what torch calls stride, padding, dilation, groups, output_padding."""
+"""A convolution's geometry as one value: stride, padding, dilation, groups and output_padding."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _CONVOLUTIONS: dict[bool, tuple[Callable[..., Tensor], ...]] = {
 
 @dataclass(frozen=True)
 class Geometry:
-    """How a kernel slides; every entry holds one number per spatial axis, ``groups`` counts tuples."""
+    """The geometry of a convolution, with one number for each spatial axis. ``groups`` divides tuples, not channels."""
 
     stride: tuple[int, ...]
     padding: tuple[int, ...] | str
@@ -31,12 +31,12 @@ class Geometry:
 
     @property
     def pointwise(self) -> bool:
-        """Whether a kernel of size 1 under it is a linear layer at each place."""
+        """Whether a convolution of this geometry with a kernel of size 1 is a linear layer at each place."""
         plain = all(s == 1 for s in self.stride) and not any(self.output_padding) and self.groups == 1
         return plain and (self.padding in ("same", "valid") or not any(self.padding))
 
     def convolve(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-        """torch's real convolution of this geometry."""
+        """Apply torch's real convolution with this geometry."""
         convolution = _CONVOLUTIONS[self.transposed][self.num_axes - 1]
         if self.transposed:
             return convolution(

@@ -1,6 +1,6 @@
-"""The lowering "kernels": GPU kernels for what is bound by memory or launches, and blocks for everything else.
+"""The lowering "kernels": GPU kernels where memory or launches limit the speed, and blocks otherwise.
 
-Decoding kernels compute no gradients; where some are recorded, the product goes through blocks.
+Decoding kernels have no gradients. When gradients are recorded, the product goes through blocks instead.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def linear(
     stacks: int = 1,
     activation: str | None = None,
 ) -> Float[Tensor, "*batch out"]:
-    """``activation(w . x + b)``, compact weights read once: made for few rows."""
+    """``activation(w . x + b)``, by a kernel for few rows that reads compact weights once."""
     _check(x)
     if records_gradients(x, weight, bias):
         return ACTIVATIONS[activation](blocks.linear(x, weight, bias, algebra, stacks))
@@ -43,7 +43,7 @@ def linear(
 
 
 def conv(x: Tensor, weight: Tensor, bias: Tensor | None, algebra: Algebra, geometry: Geometry) -> Tensor:
-    """Convolutions of which depthwise ones in two axes are kernels; those are fast for channels_last."""
+    """A convolution. Depthwise ones in two axes use a kernel, which is fast for channels_last."""
     _check(x)
     way = _depthwise if auto.is_depthwise(x, weight, algebra, geometry) else blocks.conv
     return way(x, weight, bias, algebra, geometry)
@@ -57,7 +57,7 @@ def recurrent(
     algebra: Algebra,
     batch_sizes: Tensor | None = None,
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """Recurrent layers of which single steps, and long sequences of a GRU in half precision, are kernels."""
+    """A recurrent layer. Single steps, and long sequences of a GRU in half precision, use kernels."""
     _check(x)
     weights = [weight for direction in directions for weight in direction]
     if auto.is_single_step(x, directions, batch_sizes) and not records_gradients(x, *state, *weights):
@@ -91,7 +91,7 @@ def _depthwise(x: Tensor, weight: Tensor, bias: Tensor | None, algebra: Algebra,
 
 
 def _output(size: Sequence[int], kernel: Sequence[int], geometry: Geometry) -> tuple[list[int], list[int]]:
-    """The size of the output, and the padding before each axis (torch's "same" pads more after it)."""
+    """The size of the output, and the padding before each axis. (torch's "same" may pad one more after it.)"""
     reach = [d * (k - 1) for d, k in zip(geometry.dilation, kernel, strict=True)]
     if isinstance(geometry.padding, str):
         before = [r // 2 if geometry.padding == "same" else 0 for r in reach]
@@ -113,7 +113,7 @@ def _output(size: Sequence[int], kernel: Sequence[int], geometry: Geometry) -> t
 def _step(
     mode: str, x: Tensor, state: tuple[Tensor, ...], direction: Direction, algebra: Algebra
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """One step: ``x`` is (1, batch, features), and so are states."""
+    """One step of a recurrent layer. ``x`` and the states are (1, batch, features)."""
     w_ih, w_hh, b_ih, b_hh, _ = direction
     before = [s[0] for s in state]
     if auto.steps_at_once(x[0]):
@@ -127,7 +127,7 @@ def _step(
 
 
 def _scan(x: Tensor, state: Tensor, directions: list[Direction], algebra: Algebra) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """A GRU over a sequence: ``x`` is (time, batch, features), ``state`` (direction, batch, features)."""
+    """A GRU over a sequence. ``x`` is (time, batch, features), and ``state`` is (direction, batch, features)."""
     outputs, finals = [], []
     for d, direction in enumerate(directions):
         parts = split(x, algebra, dim=-1), split(state[d], algebra, dim=-1)
@@ -152,7 +152,7 @@ def _scan_block(
     over: tuple[Algebra, Block],
     reverse: bool,
 ) -> tuple[Tensor, Tensor]:
-    """The part of one direction that belongs to one block of the algebra: one row for each of its copies."""
+    """The part of one direction that belongs to one block of the algebra. Each copy of the block is one more row."""
     (algebra, block), dtype = over, precision(x)
     w_ih, w_hh = (matrix(w, algebra, block, stacks=3, dtype=dtype).to(dtype) for w in weights)
     rows = x.to(dtype).reshape(x.shape[0], x.shape[1] * block.num_copies, x.shape[2] // block.num_copies)
@@ -161,7 +161,7 @@ def _scan_block(
 
 
 def _scan_biases(direction: Direction, state: Tensor, algebra: Algebra) -> list[Tensor]:
-    """For each block (4, copy, component and tuple) in float32: r's, z's, and both of n's, which r stands between."""
+    """For each block, the sums of r's and of z's biases and both of n's: (4, copy, component and tuple) in float32."""
     zeros = state.new_zeros(3, state.shape[-1], dtype=torch.float32)
     ih, hh = (zeros if bias is None else bias.float().unflatten(0, (3, -1)) for bias in direction[2:4])
     four = torch.stack([ih[0] + hh[0], ih[1] + hh[1], ih[2], hh[2]])

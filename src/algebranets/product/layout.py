@@ -1,14 +1,14 @@
-"""Where numbers lie: tuples in activations, weights in their storage.
+"""Memory layouts of activations and of stored weights.
 
 Activations are planar: a channel axis of size A * n holds n tuples component by component, in `Algebra.order`.
-A weight with ``first`` x ``second`` tuples has as many axes as torch's and is stored
+A weight with ``first`` x ``second`` tuples has as many axes as torch's. It is stored
 
-- folded, ``(k * first, k * second, *kernel)``, where its block is the tuple itself (M_n(R), R): it is the matrix
-  that multiplies, and nothing is expanded;
+- folded, ``(k * first, k * second, *kernel)``, if the algebra is `Algebra.folded` (R and M_n(R)). The stored weight is
+  then rho(w), the matrix that multiplies;
 - planar, ``(A * first, second, *kernel)``, component by component in table order, for every other algebra.
 
-``first`` and ``second`` are torch's axes: (out, in), and (in, out) in a transposed convolution. ``stacks`` weights
-may lie one after the other along the first axis, as in torch's ``weight_ih`` (gates) and ``in_proj_weight`` (q, k, v).
+``first`` and ``second`` are torch's axes: (out, in), or (in, out) in a transposed convolution. ``stacks`` weights may
+follow one another along the first axis, as in torch's ``weight_ih`` (gates) and ``in_proj_weight`` (q, k, v).
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ from algebranets.ops.device import is_channels_last
 
 
 def tuples(x: Tensor, algebra: Algebra, dim: int = -1) -> Tensor:
-    """A tensor with one axis split into two: (component in the order of the algebra's table, tuple).
+    """Split the channel axis of a tensor into two: (component in the order of the algebra's table, tuple).
 
-    It is a view where `Algebra.order` is the order of the table (R, C, H, ...), else a copy. It is differentiable.
+    The result is a view if `Algebra.order` is the order of the table (R, C, H, ...), else a copy. Gradients flow
+    through it.
 
     Args:
         x: Activations, whose channel axis holds tuples component by component in `Algebra.order`.
@@ -44,7 +45,7 @@ def tuples(x: Tensor, algebra: Algebra, dim: int = -1) -> Tensor:
 
 
 def from_tuples(t: Tensor, algebra: Algebra, dim: int = -2) -> Tensor:
-    """A tensor with its component axis and the axis after it joined to a channel axis: the inverse of `tuples`.
+    """Join the component axis of a tensor and the axis after it to one channel axis. This is the inverse of `tuples`.
 
     Args:
         t: Tuples, with components in the order of the algebra's table.
@@ -66,37 +67,37 @@ def from_tuples(t: Tensor, algebra: Algebra, dim: int = -2) -> Tensor:
 
 
 def tuple_axis(x: Tensor, algebra: Algebra, dim: int) -> int:
-    """Which axis ``dim`` is, counted from the first; it must hold whole tuples."""
+    """The axis ``dim`` of ``x``, counted from the first. Raises an error unless it holds whole tuples."""
     dim = _axis(x, dim)
     _check_whole_tuples(x.shape[dim], algebra, f"the size of axis {dim}")
     return dim
 
 
 def whole_tuples(features: int, algebra: Algebra, what: str) -> int:
-    """How many tuples ``features`` real numbers hold; ``what`` they count names them in the error."""
+    """The number of tuples in ``features`` real numbers. ``what`` is the name of ``features`` in errors."""
     features = checks.whole(what, features)
     _check_whole_tuples(features, algebra, what)
     return features // algebra.dim
 
 
 def nearest_multiple(size: float, unit: int) -> int:
-    """The multiple of ``unit`` that is nearest to ``size``: halves go up, and one unit is the least.
+    """Round ``size`` to the nearest multiple of ``unit``, and to at least one unit. Halves are rounded up.
 
-    This is the one rule by which widths become whole tuples (``unit=algebra.dim``) or whole heads of them.
+    Every width is rounded to whole tuples (``unit=algebra.dim``) or to whole heads of tuples by this rule.
 
     Args:
-        size: The wanted size, a positive number, such as a width times a number of channels.
-        unit: What the result must be a multiple of.
+        size: The desired size, a positive number, such as a width times a number of channels.
+        unit: The result is a multiple of this number.
 
     >>> nearest_multiple(1000, 9), nearest_multiple(10, 4), nearest_multiple(1, 4)
     (999, 12, 4)
     """
-    # An infinite size has no floor; layers refuse what torch cannot address.
+    # `floor` fails on infinity. Layers refuse sizes that torch cannot address.
     return max(1, floor(min(size / unit + 0.5, checks.MOST_NUMBERS))) * unit
 
 
 def in_format_of(x: Tensor, y: Tensor) -> Tensor:
-    """``y`` in the memory format of the image ``x`` it was made from: channels_last comes out as it went in."""
+    """Return ``y``, in channels_last format if the image ``x`` is in that format and has as many axes as ``y``."""
     if not is_channels_last(x) or y.dim() != x.dim():
         return y
     return y.contiguous(memory_format=torch.channels_last if x.dim() == 4 else torch.channels_last_3d)
@@ -106,14 +107,14 @@ def weight_shape(
     algebra: Algebra, first: int, second: int, kernel: tuple[int, ...] = (), stacks: int = 1
 ) -> tuple[int, ...]:
     """The shape in which a weight of ``first`` x ``second`` tuples is stored."""
-    size = max(block.size for block in algebra.blocks)  # rho(w) may be larger than what is stored
+    size = max(block.size for block in algebra.blocks)  # rho(w) may be larger than the stored weight
     checks.size("a weight", (stacks * size * first, size * second, *kernel))
     rows, columns = _unit(algebra)
     return checks.size("a weight", (stacks * rows * first, columns * second, *kernel))
 
 
 def num_tuples(weight: Tensor, algebra: Algebra, stacks: int = 1) -> tuple[int, int]:
-    """How many tuples a stored weight has on its ``first`` and ``second`` axis: `weight_shape`, backwards."""
+    """The number of tuples along the ``first`` and the ``second`` axis of a stored weight."""
     rows, columns = _unit(algebra)
     first, second = weight.shape[:2]
     if first % (rows * stacks) or second % columns:
@@ -127,7 +128,7 @@ def num_tuples(weight: Tensor, algebra: Algebra, stacks: int = 1) -> tuple[int, 
 def weight_tuples(
     weight: Tensor, algebra: Algebra, transposed: bool = False, stacks: int = 1
 ) -> Shaped[Tensor, "comp first second *kernel"]:
-    """A stored weight as (component in table order, first, second, ...); stacks follow each other in ``first``."""
+    """Split a stored weight into (component in table order, first, second, ...). Stacks are part of ``first``."""
     if not algebra.folded:
         return weight.unflatten(0, (stacks, algebra.dim, -1)).transpose(0, 1).flatten(1, 2)
     size = algebra.blocks[0].size
@@ -138,7 +139,7 @@ def weight_tuples(
 def weight_from_tuples(
     t: Shaped[Tensor, "comp first second *kernel"], algebra: Algebra, transposed: bool = False, stacks: int = 1
 ) -> Tensor:
-    """The inverse of `weight_tuples`."""
+    """Store a weight that is given by its components. This is the inverse of `weight_tuples`."""
     split = t.unflatten(1, (stacks, -1))
     if not algebra.folded:
         return split.transpose(0, 1).flatten(0, 2)
@@ -149,7 +150,7 @@ def weight_from_tuples(
 
 
 def _axis(x: Tensor, dim: int) -> int:
-    """``dim`` counted from the first axis, or torch's error where ``x`` has no such axis."""
+    """The axis ``dim`` of ``x``, counted from the first. Raises torch's error if ``x`` has no such axis."""
     num_axes = x.dim()
     if not num_axes:
         raise IndexError(f"Dimension specified as {dim} but tensor has no dimensions")
@@ -161,7 +162,7 @@ def _axis(x: Tensor, dim: int) -> int:
 
 
 def _check_whole_tuples(features: int, algebra: Algebra, what: str) -> None:
-    """Raise an error unless ``features`` are whole tuples. They may be a symbol or a tensor while a graph is traced."""
+    """Raise an error unless ``features`` make whole tuples. While a graph is traced, it may be a symbol or a tensor."""
     if features <= 0 or features % algebra.dim:
         below = features // algebra.dim * algebra.dim
         near = f"{below} or {below + algebra.dim}" if below > 0 else str(algebra.dim)
@@ -172,12 +173,12 @@ def _check_whole_tuples(features: int, algebra: Algebra, what: str) -> None:
 
 
 def _unit(algebra: Algebra) -> tuple[int, int]:
-    """How many numbers of a stored weight one tuple takes on its first and on its second axis."""
+    """The size of one tuple along the first and along the second axis of a stored weight."""
     return (algebra.blocks[0].size,) * 2 if algebra.folded else (algebra.dim, 1)
 
 
 def _places(algebra: Algebra, transposed: bool) -> list[tuple[int, int]]:
-    """For each component, its (first, second) place in the folded block."""
+    """The (first, second) place of each component in the folded block."""
     entries = algebra.blocks[0].entries
     where = {entry[0][0]: (p, q) for p, row in enumerate(entries) for q, entry in enumerate(row)}
     return [where[i][::-1] if transposed else where[i] for i in range(algebra.dim)]

@@ -1,4 +1,4 @@
-"""The definition of the product, a sum over the table, against which every other lowering is tested."""
+"""The lowering "reference": the product by its definition. Tests compare every other lowering with it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def linear(
 
 
 def conv(x: Tensor, weight: Tensor, bias: Tensor | None, algebra: Algebra, geometry: Geometry) -> Tensor:
-    """The same for a convolution, transposed or not."""
+    """A convolution, transposed or not, with products taken in ``algebra``."""
     w, xs = weight_tuples(weight, algebra, geometry.transposed), tuples(x, algebra, dim=1)
     ys = _over_table(lambda i, j: geometry.convolve(xs[:, j], w[i]), algebra)
     y = from_tuples(torch.stack(ys, dim=1), algebra, dim=1)
@@ -41,7 +41,7 @@ def recurrent(
     algebra: Algebra,
     batch_sizes: Tensor | None = None,
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """A loop over time, in which step t reads and changes the first ``batch_sizes[t]`` rows."""
+    """A recurrent layer as a loop over time. Step t reads and changes the first ``batch_sizes[t]`` rows, or all."""
     sizes = [x.shape[1]] * x.shape[0] if batch_sizes is None else batch_sizes.tolist()
     rows = x.reshape(-1, x.shape[-1])
     outputs, finals = [], []
@@ -64,7 +64,10 @@ def recurrent(
 
 
 def _over_table(times: Callable[[int, int], Tensor], algebra: Algebra) -> list[Tensor]:
-    """The paper's example code: one real product, w_i by x_j, for each entry of the table, summed by component."""
+    """Sum real products over the table, as in the paper's example code. Returns the components of the result.
+
+    ``times(i, j)`` is the real product of weight component i and input component j.
+    """
     ys: dict[int, Tensor] = {}
     for i, j, k, c in algebra.terms:
         term = c * times(i, j)

@@ -1,4 +1,4 @@
-"""The product by tuple-sparse weights: by a kernel, in torch's sparse formats, or laid out as a dense weight."""
+"""The product by tuple-sparse weights, with a kernel, in torch's sparse formats or as a dense weight."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from algebranets.product.compressed import TupleSparse, expand
 def linear(
     x: Float[Tensor, "*batch inp"], w: TupleSparse, bias: Tensor | None = None, activation: str | None = None
 ) -> Float[Tensor, "*batch out"]:
-    """``activation(w . x + b)``, as `product.linear` has it."""
+    """``activation(w . x + b)`` for a tuple-sparse weight ``w``. The other arguments are as in `product.linear`."""
     if x.shape[-1] != w.num_in * w.algebra.dim:
         raise ValueError(
             f"the input's last axis must hold {w.num_in * w.algebra.dim} features "
@@ -40,13 +40,14 @@ def linear(
     return ACTIVATIONS[activation](y if bias is None else y + bias)
 
 
-# torch's formats, on a CPU. Nothing is kept between calls: what is kept of values can be older than they are. ---------
+# torch's formats, on a CPU. Nothing is cached between calls, because the values may change. ---------------------------
 
 
 def _through_numbers(rows: Float[Tensor, "row inp"], w: TupleSparse) -> Float[Tensor, "row out"]:
-    """Through CSR, for few rows: the values as they are stored, times a small matrix for each input tuple.
+    """The product in CSR format, for few rows.
 
-    w . x is linear in w as well: the matrix of w -> w . x is made of x, so that nothing has to be made of w.
+    The CSR matrix has the values as they are stored, so nothing is built from w. It is multiplied by the matrices of
+    the linear maps w -> w . x, one for each input tuple, which are built from x.
     """
     dim, num_rows = w.algebra.dim, len(rows)
     places = (w.indices.int()[:, None] * dim + torch.arange(dim, dtype=torch.int32)).flatten()
@@ -60,7 +61,7 @@ def _through_numbers(rows: Float[Tensor, "row inp"], w: TupleSparse) -> Float[Te
 
 @cache
 def _right_multiplication(algebra: Algebra) -> Matrix:
-    """The matrix of w -> w . x in x: for each component of w and each of the product, the coefficients of x's."""
+    """The matrix of w -> w . x: for each component of w and of the product, the coefficients of x's components."""
     coefficients = {(i, j, k): c for i, j, k, c in algebra.terms}
     return tuple(
         tuple(coefficients.get((i, j, k), 0) for j in algebra.order) for i in range(algebra.dim) for k in algebra.order
@@ -68,7 +69,7 @@ def _right_multiplication(algebra: Algebra) -> Matrix:
 
 
 def _through_blocks(rows: Float[Tensor, "row inp"], w: TupleSparse) -> Float[Tensor, "row out"]:
-    """Through BSR, for many rows: rho(w) of every tuple is a small matrix, and copies are further columns."""
+    """The product in BSR format, for many rows. rho(w) of a tuple is one small block, and a copy is one more column."""
     num_rows, parts = len(rows), []
     for block, part in zip(w.algebra.blocks, split(rows, w.algebra, 1), strict=True):
         columns = part.reshape(num_rows * block.num_copies, block.size, w.num_in).permute(2, 1, 0)
@@ -79,7 +80,7 @@ def _through_blocks(rows: Float[Tensor, "row inp"], w: TupleSparse) -> Float[Ten
 
 
 def _matrix_of_blocks(w: TupleSparse, block: Block) -> Tensor:
-    """rho(w) in BSR: a row for each output and row of its block, a column for each input and column of its block."""
+    """The BSR matrix of ``block``: (output and row of rho(w), input and column of rho(w))."""
     k, num_tuples = block.size, len(w.indices)
     cells = combine(w.values.detach().reshape(1, 1, num_tuples, w.algebra.dim, 1), block.cells, across=k * k)
     parts = w.starts, w.indices.int(), cells.reshape(num_tuples, k, k)
@@ -89,7 +90,7 @@ def _matrix_of_blocks(w: TupleSparse, block: Block) -> Tensor:
 def in_format(
     make: Callable[..., Tensor], starts: Tensor, places: Tensor, values: Tensor, size: tuple[int, int]
 ) -> Tensor:
-    """``make``'s sparse tensor, without torch's warnings that such are new, and unchecked unless one asks."""
+    """Make a sparse tensor with ``make``, without torch's checks and without its warning that the format is new."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Sparse ")
         return make(starts, places, values, size=size, check_invariants=False)

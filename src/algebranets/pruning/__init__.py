@@ -1,4 +1,4 @@
-"""Magnitude pruning of whole tuples (Section 4.2): the product of a zero tuple can be skipped.
+"""Magnitude pruning of whole tuples (Section 4.2). Products with zero tuples can be skipped.
 
 >>> import algebranets as an
 >>> from algebranets.pruning import Pruner
@@ -10,7 +10,7 @@
 0.9
 >>> pruner.finish()  # plain weights again, with zeros
 
-`algebranets.sparse` then makes a copy of the model that holds and multiplies only the tuples that are not zero.
+`algebranets.sparse` then makes a copy of the model that stores and multiplies only nonzero tuples.
 """
 
 from algebranets.pruning.criteria import CRITERIA

@@ -1,7 +1,7 @@
-"""Criteria of pruning: the sizes of tuples, by which the smallest are pruned first.
+"""Pruning criteria: measures of a tuple's size. The smallest tuples are pruned first.
 
-Determinant and eigenvalues are those of left multiplication by the tuple, x -> w . x. Over M_n(R) they are those of the
-matrix itself. Over C and H multiplication rotates and scales, so all criteria give the order of the norm.
+The determinant and the eigenvalues are those of left multiplication by the tuple, x -> w . x. Over M_n(R) they are
+those of the matrix itself. Over C and H multiplication rotates and scales, so all criteria rank tuples like the norm.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def largest_eigenvalue(t: Tuples, algebra: Algebra) -> Sizes:
     return _eigenvalues(t, algebra).amax(0)
 
 
-#: Every criterion by the name that `Pruner` takes.
+#: All criteria, by the names that `Pruner` takes.
 CRITERIA: dict[str, Callable[[Tuples, Algebra], Sizes]] = {
     "norm": norm,
     "determinant": absolute_determinant,

@@ -15,9 +15,9 @@ from algebranets.pruning.criteria import CRITERIA
 from algebranets.pruning.schedule import Schedule
 from algebranets.pruning.weights import Weight, prunable, weights
 
-#: What is set to zero: whole tuples or single numbers.
+#: The units that are set to zero: whole tuples or single numbers.
 UNITS = ("tuple", "component")
-#: Where the smallest are looked for: in each layer or in the whole model.
+#: The scope in which units are ranked: each weight by itself, or all weights of the model together.
 SCOPES = ("layer", "global")
 
 
@@ -30,7 +30,6 @@ class Mask(nn.Module):
     """
 
     #: True where the weight is kept.
-
     kept: Tensor
 
     def __init__(self, weight: Tensor, regrow: bool) -> None:
@@ -43,7 +42,7 @@ class Mask(nn.Module):
         return weight + (masked - weight).detach() if self.regrow else masked
 
     def right_inverse(self, weight: Tensor) -> Tensor:
-        """A value that is assigned to the masked weight becomes the parameter; the mask stays."""
+        """Return the parameter for a value that is assigned to the weight: the value itself. The mask stays."""
         return weight
 
 
@@ -52,26 +51,27 @@ class Pruner:
 
     Call `step` after each optimizer step and `finish` at the end.
 
-    Masks are buffers of the model and part of its ``state_dict``; `Pruner.state_dict` holds the number of steps. To
-    resume, make the model and the `Pruner` as before and load both. A weight that is parametrized
-    (``torch.nn.utils.parametrizations``) gets its mask after that, and the computed weight's tuples are compared. Make
-    the `Pruner` before the model is copied or sharded by ``fully_shard``.
+    Masks are buffers of the model and part of its ``state_dict``. `Pruner.state_dict` holds the number of steps. To
+    resume, make the model and the `Pruner` as before, and load both state dicts. If a weight is already parametrized
+    (``torch.nn.utils.parametrizations``), its mask is applied last, and the tuples of the computed weight are compared.
+    Make the `Pruner` before you copy the model or shard it with ``fully_shard``.
 
     Args:
         model: The model to prune. Every weight that its layers return from ``algebra_weights()`` can be pruned.
         target: The share of tuples that is zero in the end.
-        steps: The length of training in steps. With 0, everything is pruned at once.
+        steps: The length of training in steps. With 0, the target is reached at once.
         begin: The share of training after which pruning begins.
         end: The share of training after which the target is reached.
-        every: How many steps lie between two updates of the masks.
-        schedule: How the share grows: "cubic", "one-shot" (everything at ``begin``) or "constant" (from the start).
-        criterion: The size of a tuple: "norm", "determinant", "smallest-eigenvalue" or "largest-eigenvalue".
-        unit: "tuple", or "component" to prune single numbers by their absolute values.
-        scope: Prune the smallest of each "layer", or the smallest of the whole model, "global".
-        regrow: Whether pruned tuples keep learning and come back when they become larger than those that are kept (Lin
-            et al., 2020).
-        layers: A pattern of weights' paths, such as "stage2.*", or a list of weights from `pruning.weights`. By default
-            all are pruned but the first convolution and the last linear layer.
+        every: The number of steps between two updates of the masks.
+        schedule: How the share grows: "cubic", "one-shot" (the target at ``begin``) or "constant" (the target from the
+            start).
+        criterion: The measure of a tuple's size: "norm", "determinant", "smallest-eigenvalue" or "largest-eigenvalue".
+        unit: "tuple" to prune whole tuples, or "component" to prune single numbers by their absolute values.
+        scope: "layer" to prune the smallest units of each weight, or "global" to prune the smallest of the whole model.
+        regrow: Whether pruned tuples keep learning, and come back when they become larger than kept tuples (Lin et al.,
+            2020).
+        layers: The weights to prune: a pattern of paths, such as "stage2.*", or a list from `pruning.weights`. By
+            default, all weights but those of the first convolution and the last linear layer are pruned.
 
     >>> import algebranets as an
     >>> model = an.nn.Sequential(*(an.nn.Linear(16, 16, algebra=an.H) for _ in range(3)))
@@ -146,15 +146,15 @@ class Pruner:
                 _check_finite(weight, weight.stored)
 
     def step(self) -> None:
-        """Count one step of training, and update the masks if it is time; call it after each optimizer step."""
+        """Count one training step, and update the masks if the schedule says so. Call it after each optimizer step."""
         self.count += 1
         self.at(self.count)
 
     def at(self, step: int) -> None:
-        """Set the number of steps, and update the masks if it is time.
+        """Set the number of training steps, and update the masks if the schedule says so.
 
         Args:
-            step: How many steps of training are done.
+            step: The number of training steps so far.
         """
         self.count = step
         if self.schedule.due(step):
@@ -162,10 +162,10 @@ class Pruner:
 
     @torch.no_grad()
     def prune(self, share: float) -> None:
-        """Set the smallest tuples to zero, whatever the schedule.
+        """Set the smallest tuples to zero, regardless of the schedule.
 
         Args:
-            share: The share of all tuples that is zero afterwards, those that are zero already included.
+            share: The share of all tuples that is zero afterwards, including those that are zero already.
         """
         sizes = [self._sizes(weight) for weight in self.weights]
         if self.scope == "global":
@@ -179,7 +179,7 @@ class Pruner:
             kept.copy_(weight.from_tuples(mask))
 
     def _sizes(self, weight: Weight) -> Tensor:
-        """The size of each tuple, or of each component; -1 for what is pruned and must not come back."""
+        """The size of each tuple or component. Pruned ones that must not come back have size -1."""
         whole = _unmasked(weight)
         _check_finite(weight, whole)
         tuples = weight.tuples(whole.to(torch.promote_types(whole.dtype, torch.float32)))
@@ -191,25 +191,25 @@ class Pruner:
 
     @property
     def sparsity(self) -> float:
-        """The share of the pruned weights' numbers that is zero. With sharded weights, all processes must read it."""
+        """The share of the pruned weights' numbers that is zero. With sharded weights, all ranks must read it."""
         zeros = [~_mask(weight).kept | (_unmasked(weight) == 0) for weight in self.weights]
         return sum(int(part.sum()) for part in zeros) / sum(part.numel() for part in zeros)
 
     def state_dict(self) -> dict[str, Any]:
-        """The number of steps; the masks are in the model's ``state_dict``."""
+        """The number of steps. The masks are in the model's ``state_dict``."""
         return {"step": self.count}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue after the step at which ``state`` was taken; load the model's state dict too, for the masks."""
+        """Continue after the step at which ``state`` was taken. The masks come from the model's state dict."""
         self.count = state["step"]
 
     def finish(self, model: nn.Module | None = None) -> None:
-        """Remove the masks: masked numbers become zeros of plain weights.
+        """Remove the masks. The weights become plain parameters again, with zeros where they were masked.
 
         Other parametrizations of these weights are removed too.
 
         Args:
-            model: A deep copy of the pruned model, such as an average of its weights, whose masks are removed instead.
+            model: If given, remove the masks of this deep copy of the model instead, such as an average of its weights.
         """
         masked = [weight for weight in (self.weights if model is None else weights(model)) if _masks(weight)]
         if not masked:
@@ -226,7 +226,10 @@ class Pruner:
 
 
 def _largest(sizes: Tensor, share: float) -> Tensor:
-    """False for the smallest of ``sizes``, the given share of them, else True; of equal ones the first are False."""
+    """Return a mask that is False for the given share of ``sizes``, the smallest ones, and True elsewhere.
+
+    Among equal sizes, the first ones are False.
+    """
     kept = torch.ones_like(sizes, dtype=torch.bool)
     kept[sizes.argsort(stable=True)[: round(share * sizes.numel())]] = False
     return kept
@@ -251,7 +254,7 @@ def _mask(weight: Weight) -> Mask:
 
 @torch.no_grad()
 def _unmasked(weight: Weight) -> Tensor:
-    """The whole weight before its mask: the parameter, or what earlier parametrizations compute from it."""
+    """The unsharded weight before its mask: the parameter, or the result of earlier parametrizations."""
     chain, mask = _chain(weight), _mask(weight)
     names = ["original"] if chain.is_tensor else [f"original{i}" for i in range(chain.ntensors)]
     originals = [chain._parameters[name] for name in names if name in chain._parameters]
@@ -272,13 +275,13 @@ def _unmasked(weight: Weight) -> Tensor:
 
 
 def _check_finite(weight: Weight, value: Tensor) -> None:
-    """Raise an error for NaN and infinity: their sizes mean nothing, and their eigenvalues can end the process."""
+    """Raise an error for NaN and infinity: their sizes are meaningless, and computing eigenvalues can crash."""
     if not value.is_meta and not value.isfinite().all():
         raise ValueError(f"{weight.path} must be finite to be pruned; it holds NaN or infinity: training has diverged.")
 
 
 def _own_class(module: nn.Module) -> None:
-    """Give a parametrized module a class of its own: torch changes it, and deep copies of the module share it."""
+    """Give a parametrized module its own class, because torch changes the class, which deep copies share."""
     if parametrize.is_parametrized(module):
         shared = type(module)
         module.__class__ = type(shared.__name__, shared.__bases__, dict(vars(shared)))
@@ -290,7 +293,7 @@ def _is_sharded(tensor: Tensor) -> bool:
 
 
 def _placed_like(weight: Tensor, mask: Tensor) -> Tensor:
-    """The mask, sharded like the weight: weights are whole in a forward and may be sharded outside of it."""
+    """The mask, sharded like the weight. Weights are whole during a forward and may be sharded otherwise."""
     if not _is_sharded(weight):
         return mask
     from torch.distributed.tensor import distribute_tensor

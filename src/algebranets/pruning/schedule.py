@@ -1,4 +1,4 @@
-"""The schedule of pruning: which share of the tuples is zero after each step of training."""
+"""The pruning schedule: the share of tuples that is zero after each training step."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from algebranets import checks
 
-#: For each schedule, the share of the target that is reached after a share of the time from begin to end.
+#: Schedules by name: functions from the elapsed share of the time between begin and end to the share of the target.
 SCHEDULES: dict[str, Callable[[float], float]] = {
     "cubic": lambda done: 1 - (1 - min(1.0, max(0.0, done))) ** 3,
     "one-shot": lambda done: float(done >= 0),
@@ -18,16 +18,16 @@ SCHEDULES: dict[str, Callable[[float], float]] = {
 
 @dataclass(frozen=True)
 class Schedule:
-    """How many tuples are pruned, and when.
+    """The share of tuples that is zero after each training step, and the steps at which to prune.
 
     Args:
         target: The share of tuples that is zero in the end.
-        steps: The length of training in steps. With 0, everything is pruned at once, whatever ``name`` says.
+        steps: The length of training in steps. With 0, the target is reached at once, regardless of ``name``.
         begin: The share of training after which pruning begins.
         end: The share of training after which the target is reached.
-        every: How many steps lie between two updates.
-        name: "cubic" (Zhu and Gupta, 2017): the share grows from ``begin`` to ``end``; "one-shot": everything is pruned
-            at ``begin``; "constant": everything is pruned before the first step.
+        every: The number of steps between two updates.
+        name: "cubic" (the share grows from ``begin`` to ``end``; Zhu and Gupta, 2017), "one-shot" (the target is
+            reached at ``begin``) or "constant" (the target is reached before the first step).
 
     >>> [round(Schedule(0.8, 1000).share(step), 3) for step in (0, 200, 350, 500, 800, 1000)]
     [0.0, 0.0, 0.462, 0.7, 0.8, 0.8]
@@ -63,7 +63,7 @@ class Schedule:
         return self.target * SCHEDULES[self.name]((step / self.steps - self.begin) / (self.end - self.begin))
 
     def due(self, step: int) -> bool:
-        """Whether to prune after ``step`` steps; 0 is before the first step."""
+        """Whether to prune after ``step`` steps. Step 0 is before training."""
         first, last = self.begin * self.steps, self.end * self.steps
         if step == 0 and (self.name == "constant" or not self.steps):
             return True

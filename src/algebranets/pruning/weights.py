@@ -13,15 +13,15 @@ from algebranets.nn.weights import AlgebraWeight, algebra_weights
 
 @dataclass(frozen=True, kw_only=True)
 class Weight(AlgebraWeight):
-    """One weight over an algebra and the layer that holds it.
+    """A weight over an algebra, with its layer and its path in the model.
 
     Args:
         name: The name of the parameter in its layer.
         algebra: The algebra of the weight's tuples.
-        stacks: How many weights lie one after the other along the first axis, such as the gates of a GRU.
+        stacks: How many weights are stacked along the first axis, such as the gates of a GRU.
         transposed: Whether the axes are (in, out), as in a transposed convolution, and not (out, in).
         path: The name of the parameter in the model, such as ``stage1.0.conv1.weight``.
-        layer: The layer.
+        layer: The layer that has the parameter.
 
     >>> import algebranets as an
     >>> (weight,) = weights(an.nn.Sequential(an.nn.Linear(8, 12, algebra=an.H)))
@@ -34,15 +34,15 @@ class Weight(AlgebraWeight):
 
     @property
     def stored(self) -> Tensor:
-        """The weight as its layer computes with it, with masks applied."""
+        """The weight that the layer uses, with masks applied."""
         return getattr(self.layer, self.name)
 
 
 def weights(model: nn.Module) -> list[Weight]:
-    """Every weight over an algebra in a model: all that its layers return from ``algebra_weights()``.
+    """Return every weight over an algebra in a model, as declared by its layers in ``algebra_weights()``.
 
     Args:
-        model: A module with layers of `algebranets.nn`, or with layers of your own that have the method.
+        model: A model with layers of `algebranets.nn`, or with your own layers that have ``algebra_weights()``.
 
     >>> import algebranets as an
     >>> model = an.models.create("gru_lm", algebra="H", hidden_size=16, num_readouts=1)
@@ -57,9 +57,9 @@ def weights(model: nn.Module) -> list[Weight]:
 
 
 def prunable(model: nn.Module, only: str = "") -> list[Weight]:
-    """The weights that a `Pruner` prunes: all but the first convolution and the last linear layer (Section 4.2).
+    """Return the weights that a `Pruner` prunes: all but the first convolution and the last linear layer (Section 4.2).
 
-    The layers of a `Lift` are real ones and are not pruned either.
+    The layers of a `Lift` are real and are not pruned either.
 
     Args:
         model: The model to prune.

@@ -22,7 +22,8 @@ from algebranets.nn.relative import sinusoids
 
 ALGEBRAS = ("R", "M2R")
 WINDOWS = (512, 1536)
-#: Torch's implementations. Without recomputation they store a tensor as large as the attention matrix; ours does not.
+#: Torch's implementations of attention. Without recomputation they store a tensor as large as the attention matrix;
+#: ours does not.
 PEERS = ("sdpa", "FlexAttention")
 WIDTH, HEADS = 512, 4
 
@@ -30,12 +31,12 @@ WIDTH, HEADS = 512, 4
 def measure(
     run: Run, names: Iterable[str] = ALGEBRAS, windows: Iterable[int] = WINDOWS, batch: int = 8
 ) -> Iterator[Row]:
-    """The time of each of torch's implementations over that of our kernels, forward and backward, compiled.
+    """Measure the time of each of torch's implementations over that of our kernels, forward and backward, compiled.
 
     Args:
         run: The device, the precision and how times are taken.
         names: Algebras.
-        windows: Positions of a segment, and of the memory before it. There are four heads of 128 numbers.
+        windows: Lengths of the segment. The memory before it is as long. There are four heads of 128 features.
         batch: Number of sequences.
     """
     names = list(names)
@@ -63,7 +64,7 @@ class _Segment(nn.Module):
 
 
 class _Flex(ann.RelativeAttention):
-    """The same with FlexAttention, which skips positions outside the window."""
+    """Relative attention computed by FlexAttention, which skips positions outside the window."""
 
     def __init__(self, window: int, algebra: Algebra, recompute: bool) -> None:
         super().__init__(WIDTH, HEADS, algebra=algebra, recompute=recompute)
@@ -83,7 +84,7 @@ class _Flex(ann.RelativeAttention):
 
 
 def window_mask(time: int, window: int, device: torch.device) -> BlockMask:
-    """The blocks that FlexAttention computes after a full memory: those within the window."""
+    """The mask of FlexAttention for a segment after a full memory: it computes the blocks within the window."""
 
     def within(_b: Tensor, _h: Tensor, query: Tensor, key: Tensor) -> Tensor:
         distance = query + window - key
@@ -93,7 +94,7 @@ def window_mask(time: int, window: int, device: torch.device) -> BlockMask:
 
 
 def flex(content: Tensor, position: Tensor, k: Tensor, v: Tensor, r: Tensor, mask: BlockMask) -> Tensor:
-    """Relative attention within a window by FlexAttention; it must be compiled."""
+    """Relative attention within a window, computed by FlexAttention. It must be compiled."""
     past, reach = k.shape[2] - content.shape[2], r.shape[1]
     scores = position @ r.mT / math.sqrt(content.shape[-1])
 

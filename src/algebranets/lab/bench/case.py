@@ -20,21 +20,21 @@ from algebranets.product import Lowering, nearest_multiple
 
 @dataclass(frozen=True)
 class Case:
-    """One layer to time, ours and the real one.
+    """A comparison of our layer with the real one.
 
     Args:
         op: The name of the operation.
         shape: The shape of the input, as text.
         algebra: The algebra of our layer.
         width: The width of the layers, in real numbers.
-        real: Makes the real layer of a width.
-        ours: Makes our layer with a lowering.
-        make_input: Makes an input of a width.
-        bound: What limits the speed of a good implementation: see `Row.limit`.
-        against: The library that the real layer comes from.
+        real: Makes the real layer of a given width.
+        ours: Makes our layer with a given lowering.
+        make_input: Makes an input of a given width.
+        bound: The cost that limits the speed of a good implementation; see `Row.limit`.
+        against: The name of the layer or library that ours is compared with.
         smaller: Whether a real layer with as many parameters as ours is timed too.
         loop: Whether the paper's loop, the lowering "reference", is timed too.
-        checked: How many rows of the input are checked; None for all.
+        checked: The number of rows of the input that are checked against the reference; None for all.
     """
 
     op: str
@@ -82,8 +82,8 @@ def measure(case: Case, run: Run, lowering: Lowering = "auto") -> Row:
 
 
 def make_on_device(make_layer: Callable[[], nn.Module], run: Run) -> nn.Module:
-    """A layer that is made on the run's device, with parameters in the precision they are stored in."""
-    with torch.device(run.device):  # large layers are slow to initialize elsewhere
+    """Make a layer on the run's device, with parameters in the precision ``run.stored``."""
+    with torch.device(run.device):  # a CPU is slow to initialize large layers
         layer = make_layer()
     layer.to(run.device, run.stored)
     return layer.to(memory_format=torch.channels_last) if run.on_gpu else layer
@@ -95,7 +95,9 @@ def fit_width(width: int, algebra: Algebra) -> int:
 
 
 def width_for(width: int, share: float) -> int:
-    """The width at which a real layer has about this ``share`` of its parameters; a round number, as GPUs prefer.
+    """The width at which a real layer has about ``share`` of the parameters that it has at ``width``.
+
+    It is a round number, because GPUs are faster at these.
 
     >>> width_for(4096, 0.2502), width_for(4096, 0.5001)
     (2048, 2880)
@@ -112,11 +114,11 @@ def check_error(error: float, run: Run, what: str) -> None:
     """Raise an error if a layer disagrees with its reference by more than rounding.
 
     Args:
-        error: What `disagreement` returned.
+        error: The error, from `disagreement` or `difference`.
         run: The run, whose precision sets the tolerance.
         what: The layer's name in the error.
     """
-    # In half precision the error is that of norms, which rounding of the inputs dominates.
+    # In half precision the error is a ratio of norms, and rounding of the inputs dominates it.
     tolerance = 4 * torch.finfo(run.dtype).eps if run.half else 1000 * torch.finfo(run.stored).eps
     if not error <= tolerance:
         raise RuntimeError(
@@ -125,9 +127,9 @@ def check_error(error: float, run: Run, what: str) -> None:
 
 
 def disagreement(ours: nn.Module, reference: nn.Module, x: Tensor, run: Run) -> float:
-    """The largest relative difference of the output and all gradients: of values, or in half precision of norms.
+    """The largest relative difference of the output and all gradients, as `difference` defines it.
 
-    Our layer computes as it does when it is timed, the reference in the precision of the stored parameters.
+    Our layer computes as it does when it is timed. The reference computes in the precision of the stored parameters.
     """
     results: list[list[Tensor]] = []
     upstream = None
@@ -143,13 +145,13 @@ def disagreement(ours: nn.Module, reference: nn.Module, x: Tensor, run: Run) -> 
 
 
 def difference(value: Tensor, exact: Tensor, run: Run) -> float:
-    """The relative difference of two tensors: of the largest value, or in half precision of the norm."""
+    """The largest difference over the largest value of ``exact``. In half precision, norms replace largest values."""
     size = torch.linalg.vector_norm if run.half else _largest
     return float(size(value.to(exact.dtype) - exact) / size(exact).clamp(min=1e-30))
 
 
 def training_step(layer: nn.Module, x: Tensor, run: Run) -> Step:
-    """A function that runs forward and backward of a layer, with gradients of its input and its parameters."""
+    """A function that runs forward and backward of a layer, with gradients for its input and parameters."""
     leaf = x.detach().clone().requires_grad_()
     wanted = [leaf, *layer.parameters()]
     with run.autocast():
@@ -169,10 +171,10 @@ def output(result: Any) -> Tensor:
 
 
 def cost_of(layer: nn.Module, x: Tensor, run: Run) -> Cost | None:
-    """What forward and backward move and multiply at least; None if no formula is known for the layer.
+    """The bytes and multiplies that forward and backward need at least; None if no formula is known for the layer.
 
-    Forward reads the input and the weights and writes the output. Backward reads these and the gradient, writes two
-    gradients, and multiplies twice as much as forward.
+    Forward reads the input and the weights and writes the output. Backward reads the input, the weights and the
+    output's gradient, and writes the gradients of the input and the weights. It multiplies twice as much as forward.
     """
     with torch.no_grad(), run.autocast():
         y = layer(x)
@@ -183,7 +185,7 @@ def cost_of(layer: nn.Module, x: Tensor, run: Run) -> Cost | None:
 
 
 def num_multiply_adds(layer: nn.Module, x: Tensor, y: Any) -> int:
-    """The multiply-adds of one forward by the algebra's table, whatever the lowering saves."""
+    """The multiply-adds of one forward by the algebra's table, even if a lowering needs fewer."""
     work = accounting.work(layer, (x,), y)
     assert work is not None
     uses = (p.tuples.numel() // p.algebra.dim * p.times * p.algebra.multiplies for p in work.products)

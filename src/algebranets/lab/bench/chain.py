@@ -1,4 +1,4 @@
-"""Chains of layers that are timed as one, too long for their weights to stay in a GPU's cache."""
+"""Chains of layers that are timed as one; their weights are too large to stay in a GPU's cache."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from torch import Tensor
 
 from algebranets.lab.bench.timing import Run, Step
 
-#: How often the weights of a chain fill the cache, and how many layers it has at least: in a short chain, the start of
-#: a CUDA graph would count.
+#: How many times the weights of a chain fill the cache, and the minimum number of layers. In a short chain, the start
+#: of a CUDA graph would affect the time.
 CACHES, NUM_LAYERS = 4, {"cpu": 4, "cuda": 8}
 
 

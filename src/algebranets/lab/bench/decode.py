@@ -1,6 +1,7 @@
-"""Benchmark of decoding: linear layers on few rows, forward only, where reading weights takes most of the time.
+"""Benchmark of decoding: linear layers on few rows, forward only.
 
-A chain of different layers is timed as one (`bench.chain`). The real chain has as many layers as ours.
+Reading weights takes most of the time. A chain of different layers is timed as one (`bench.chain`). The real chain has
+as many layers as ours.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ WIDTHS = {"cpu": (1024,), "cuda": (4096, 8192, 16384)}
 
 @dataclass(frozen=True)
 class _Chains:
-    """The chains that are compared, of one width and algebra."""
+    """The chains that are compared, for one width and algebra."""
 
     ours: nn.Sequential
     real: nn.Sequential
@@ -47,15 +48,15 @@ def measure(
     lowering: Lowering = "auto",
     num_layers: int | None = None,
 ) -> Iterator[Row]:
-    """Time chains of square linear layers with bias; parameters are stored in the run's precision.
+    """Time chains of square linear layers with bias. Parameters are stored in the run's precision.
 
     Args:
         run: The device, the precision and how times are taken.
         names: Algebras.
         widths: Features, in real numbers; by default `WIDTHS` of the device.
-        batches: Numbers of rows. The paper's loop is timed at the first of them only, because it is slow.
+        batches: Numbers of rows. The paper's loop is slow and is timed with the first number only.
         lowering: How our layers compute the product.
-        num_layers: Layers of a chain; by default `chain_length`.
+        num_layers: The number of layers in a chain; by default `chain_length`.
     """
     names = list(names)
     for width in widths or WIDTHS[run.device]:
@@ -64,7 +65,7 @@ def measure(
             chains = _make_chains(run, algebra, fit_width(width, algebra), lowering, num_layers)
             for batch in batches:
                 yield _measure(run, chains, algebra, batch, lowering, loop=batch == batches[0])
-            del chains  # gigabytes
+            del chains  # frees gigabytes
 
 
 @torch.no_grad()
@@ -111,7 +112,7 @@ def _chain(run: Run, layer: Callable[[], nn.Module], number: int) -> nn.Sequenti
 
 
 def _disagreement(layer: ann.Linear, x: Tensor, run: Run) -> float:
-    """The error of one layer of the chain, against the reference in float32."""
+    """The error of one layer of the chain, against the reference in at least float32."""
     exact = ann.Linear(
         layer.in_features, layer.out_features, device=x.device, algebra=layer.algebra, lowering="reference"
     ).to(run.stored)
@@ -120,6 +121,6 @@ def _disagreement(layer: ann.Linear, x: Tensor, run: Run) -> float:
 
 
 def _cost(chain: nn.Sequential, x: Tensor) -> Cost:
-    """What a chain moves and multiplies: each weight is read once, and each output is the next layer's input."""
+    """The cost of a chain: each weight is read once, and each output is the next layer's input."""
     weights = sum(p.nbytes for p in chain.parameters())
     return Cost(weights + (len(chain) + 1) * x.nbytes, len(chain) * num_multiply_adds(chain[0], x, x))

@@ -1,4 +1,4 @@
-"""Benchmark of MobileNet-v1's depthwise convolutions, forward and backward; memory limits their speed."""
+"""Benchmark of MobileNet-v1's depthwise convolutions, forward and backward."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def measure(
     image_size: int = 224,
     lowering: Lowering = "auto",
 ) -> Iterator[Row]:
-    """Time each depthwise layer of the network once.
+    """Time each distinct depthwise layer of the network. Memory limits the speed of these layers.
 
     Args:
         run: The device, the precision and how times are taken.
@@ -46,7 +46,7 @@ def measure(
 
 
 def sizes(image_size: int = 224) -> list[tuple[int, int, int]]:
-    """(channels, height, stride) of each different depthwise layer.
+    """The (channels, height, stride) of each distinct depthwise layer.
 
     >>> sizes()[:3]
     [(32, 112, 1), (64, 112, 2), (128, 56, 1)]

@@ -1,4 +1,4 @@
-"""A figure of measured rows: one panel for each op, one line for each shape, one mark for each algebra.
+"""A figure of measured rows: one panel per op, one line per shape, one mark per algebra.
 
 Ops with a single shape, such as whole networks, share a panel.
 """
@@ -17,17 +17,17 @@ from algebranets.lab.bench.rows import Row
 from algebranets.lab.drawing.style import COLORS, INK, house_style, legend, places
 from algebranets.lab.drawing.svg import render, standalone
 
-#: Inches of a line, and around the lines of a panel.
+#: The height of a line, and of the space around the lines of a panel, in inches.
 _LINE, _AROUND = 0.34, 0.95
-#: The share of a line's height that its marks are spread over, in the legend's order.
+#: The share of a line's height over which its marks are spread, in the legend's order.
 _SPREAD = 0.56
 
 
 def draw(rows: Sequence[Row]) -> str:
-    """The text of an SVG file that shows how many times as fast ours is.
+    """Draw the speed-ups of rows, and return the text of an SVG file.
 
     Args:
-        rows: What `bench.load` read.
+        rows: The rows, from `bench.load`.
     """
     if not rows:
         raise ValueError("there must be rows to draw; the files have none.")
@@ -47,7 +47,7 @@ def draw(rows: Sequence[Row]) -> str:
 
 
 def _panels(rows: Sequence[Row]) -> dict[str, dict[str, list[Row]]]:
-    """The panels by title; each has lines by name, with their rows."""
+    """The panels by title. Each panel has lines by name, and each line has its rows."""
     shapes: dict[tuple[str, str], set[str]] = {}
     for row in rows:
         shapes.setdefault((row.op, row.against), set()).add(_shape(row))
@@ -87,7 +87,7 @@ def _draw_panel(axis: Axes, lines: dict[str, list[Row]], colors: dict[str, str])
 
 
 def _write_title(axis: Axes, title: str) -> None:
-    """Write the title from the figure's left edge on, because names of lines take much of the width."""
+    """Start the title at the figure's left edge, because names of lines take much of the width."""
     begin = ("figure fraction", "axes fraction")
     axis.annotate(title, (0.01, 1), xycoords=begin, xytext=(0, 5), textcoords="offset points", fontsize=10)
 

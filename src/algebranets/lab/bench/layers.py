@@ -1,4 +1,4 @@
-"""Benchmark of linear, conv2d and GRU layers, forward and backward, against torch.nn's of the same width."""
+"""Benchmark of linear, conv2d and GRU layers, forward and backward, against torch.nn at the same width."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ IMAGES = ((64, 32), (128, 16), (256, 16), (512, 8))
 #: The algebras that are compared by default.
 ALGEBRAS = ("C", "H", "M2R", "M3R", "M4R", "M2C", "DUAL", "CROSS", "diagonal(4)")
 
-#: Default widths of linear and GRU layers, and numbers of rows: sizes that fill a GPU take minutes on a CPU.
+#: Default widths of linear and GRU layers, and default numbers of rows. Sizes that fill a GPU take minutes on a CPU.
 WIDTHS = {"cpu": (1024,), "cuda": (1024, 4096, 8192)}
 BATCH = {"cpu": 512, "cuda": 8192}
 
@@ -42,8 +42,9 @@ def measure(
         names: Algebras.
         ops: Some of `OPS`; by default all.
         widths: Features of linear and GRU layers, in real numbers; by default `WIDTHS` of the device.
-        batch: Rows of linear layers; there are 1/64 as many images and 1/32 as many sequences.
-        lowerings: How our layers compute the product; one row each.
+        batch: Rows of linear layers, by default `BATCH` of the device; there are 1/64 as many images and 1/32 as many
+            sequences.
+        lowerings: How our layers compute the product; each lowering gives one row.
     """
     names = list(names)
     for op in ops or OPS:
@@ -54,7 +55,7 @@ def measure(
 
 
 def linear(algebra: Algebra, widths: Iterable[int], batch: int) -> Iterator[Case]:
-    """A linear layer of each width."""
+    """The comparisons of linear layers, one per width."""
     for features in (fit_width(width, algebra) for width in widths):
 
         def ours(lowering: Lowering, features: int = features) -> nn.Module:
@@ -72,7 +73,7 @@ def linear(algebra: Algebra, widths: Iterable[int], batch: int) -> Iterator[Case
 
 
 def conv2d(algebra: Algebra, _widths: Iterable[int], batch: int) -> Iterator[Case]:
-    """3 x 3 convolutions on `IMAGES`; there are 1/64 as many images as ``batch``."""
+    """The comparisons of 3 x 3 convolutions on `IMAGES`. There are 1/64 as many images as ``batch``."""
     for channels, size in ((fit_width(channels, algebra), size) for channels, size in IMAGES):
         images = max(1, batch // 64)
 
@@ -94,20 +95,20 @@ def conv2d(algebra: Algebra, _widths: Iterable[int], batch: int) -> Iterator[Cas
 
 
 def gru(algebra: Algebra, widths: Iterable[int], batch: int) -> Iterator[Case]:
-    """A GRU of each width, on 16 steps; there are 1/32 as many sequences as ``batch``."""
+    """The comparisons of GRUs on 16 steps, one per width. There are 1/32 as many sequences as ``batch``."""
     for width in widths:
         yield gru_case(algebra, width, 16, max(1, batch // 32))
 
 
 def gru_case(algebra: Algebra, width: int, steps: int, rows: int, recurrent_bias: bool = True) -> Case:
-    """A GRU of one layer; its first 16 steps are checked.
+    """The comparison of GRUs of one layer. The first 16 steps are checked against the reference.
 
     Args:
         algebra: The algebra of our layer.
-        width: Features; the nearest width that fits is taken.
+        width: Features; rounded to the nearest width that fits the algebra.
         steps: Length of the sequences.
         rows: Number of sequences.
-        recurrent_bias: Whether ours has a recurrent bias, as torch's always has.
+        recurrent_bias: Whether our GRU has a recurrent bias. Torch's GRU always has one.
     """
     features = fit_width(width, algebra)
     return Case(

@@ -1,7 +1,7 @@
 """Benchmark of whole networks: training steps at the same width, and generation token by token.
 
-A step is forward, loss and backward. The optimizer is left out; over an algebra it has fewer parameters to update. Over
-R, "ours" are torch's layers too, except for depthwise convolutions.
+A step is forward, loss and backward, without the optimizer, which has fewer parameters to update over an algebra. Over
+R, our networks have torch's layers too, except for depthwise convolutions.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ ALGEBRAS = ("M2R", "H")
 
 @dataclass(frozen=True)
 class Sizes:
-    """The sizes of the inputs and the model; None for the benchmark's own.
+    """The sizes of the inputs and the model; None for the benchmark's defaults.
 
     Args:
         batch: Number of images or texts.
@@ -99,7 +99,7 @@ def _image_network(name: str, batch: int, size: int) -> Benchmark:
 
 
 def _transformer(run: Run, algebra: Algebra, sizes: Sizes, compiled: bool) -> Row:
-    """A segment with a full memory; by default the recipe's, 16 texts of 1536 characters."""
+    """Time a training step on a segment with a full memory; the default, 16 x 1536 characters, is the recipe's."""
     options = {"num_layers": 24, "window": 1536, **sizes.options}
     _check("transformer_xl", algebra, options)
     batch, length = sizes.batch or 16, sizes.size or 1536
@@ -112,15 +112,15 @@ def _transformer(run: Run, algebra: Algebra, sizes: Sizes, compiled: bool) -> Ro
 
 
 def _gru(run: Run, algebra: Algebra, sizes: Sizes, _compiled: bool) -> Row:
-    """The GRU of the language model, with one bias per gate, at the recipe's size; torch.compile does not change it."""
-    _check("gru_lm", algebras.R, sizes.options)  # over R every size is valid, and `gru_case` takes the nearest
+    """Time the language model's GRU, with one bias per gate, by default at the recipe's size. It is not compiled."""
+    _check("gru_lm", algebras.R, sizes.options)  # over R, because `gru_case` rounds the size to fit the algebra
     width, length = sizes.options.get("hidden_size", 2048), sizes.size or 512
     case = gru_case(algebra, width, length, sizes.batch or 16, recurrent_bias=False)
     return measure_case(replace(case, op="gru_lm's GRU"), run)
 
 
 def _generation(run: Run, algebra: Algebra, sizes: Sizes, _compiled: bool) -> Row:
-    """A Transformer-XL that continues a prompt as long as its window, one token per step."""
+    """Time a Transformer-XL that continues a prompt, one token per step. By default the prompt fills the window."""
     options = {
         "num_layers": 12, "d_model": 4096, "num_heads": 32, "ff_size": 16384, "window": 512, **sizes.options,
     }  # fmt: skip
@@ -135,7 +135,7 @@ def _generation(run: Run, algebra: Algebra, sizes: Sizes, _compiled: bool) -> Ro
 
 
 def _check(name: str, algebra: Algebra, options: Mapping[str, Any]) -> None:
-    """Raise an error if the options are wrong, before a model is made."""
+    """Raise an error if the options are wrong, before a full model is made."""
     for own in ("algebra", "lowering"):
         if own in options:
             raise ValueError(f"{own} cannot be set here: the benchmark compares algebras. Leave it out.")
@@ -156,7 +156,7 @@ def _training(run: Run, network: _Network, inputs: tuple[Any, ...], targets: Ten
 
 
 def _make_pair(run: Run, network: _Network, inputs: tuple[Tensor, ...]) -> _Pair:
-    """Our network and the real one. Ours is checked on a small input, in float32."""
+    """Make our network and the real one. Ours is checked on a small input, in at least float32."""
     torch.manual_seed(0)
     torch._dynamo.reset()
 
@@ -186,7 +186,7 @@ def _step(model: nn.Module, inputs: tuple[Any, ...], targets: Tensor, run: Run) 
 
 
 def _logits(result: Any) -> Tensor:
-    """The logits; a language model returns its state too."""
+    """The logits in a model's result. A language model also returns its state."""
     return result if isinstance(result, Tensor) else result[0]
 
 

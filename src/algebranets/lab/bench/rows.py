@@ -1,4 +1,4 @@
-"""Rows of measurements, and the files that hold them, as JSON lines."""
+"""Rows of measurements, and their files in JSON lines."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from algebranets.lab.train.environment import commit, device_name
 
 @dataclass(frozen=True)
 class Row:
-    """One measured case. Ratios are medians over rounds. Fields with a default are missing in older files."""
+    """One measured comparison. Ratios are medians over rounds. Older files may lack fields that have a default."""
 
     op: str
     shape: str
@@ -31,40 +31,40 @@ class Row:
     spread: tuple[float, float]
     #: Our parameters as a share of the real layer's.
     parameters: float
-    #: The difference to the reference: the largest difference over the largest value, in half precision the same of
-    #: Frobenius norms.
+    #: The difference from the reference: largest difference over largest value. Layers in half precision have Frobenius
+    #: norms instead.
     error: float
     torch: str
     commit: str
     #: The layer or library that ours is compared with in ``speedup``.
     against: str = "torch.nn"
-    #: The times over ours of the real layer with as many parameters, and of the paper's example loop.
+    #: The time of the real layer with as many parameters over ours, and that of the paper's example loop over ours.
     speedup_same_parameters: float | None = None
     speedup_over_loop: float | None = None
     #: Our median time.
     milliseconds: float | None = None
     #: Images, characters or tokens that our network processes per second; None for a single layer.
     per_second: float | None = None
-    #: The bytes that must be moved and the multiply-adds of the table; then both per second, as shares of what the
-    #: device reaches.
+    #: The bytes that must be moved, and the multiply-adds by the algebra's table. Then both per second, as shares of
+    #: the device's measured `Limits`.
     bytes: int | None = None
     multiply_adds: int | None = None
     bandwidth: float | None = None
     compute: float | None = None
-    #: The largest possible ``speedup`` if the only cost is multiply-adds, or bytes moved.
+    #: The largest possible ``speedup`` if only multiply-adds take time, or only moving bytes (`Case.bound`).
     limit: float | None = None
     captured: bool = False
     rounds: int | None = None
     #: The number of layers that were timed as one.
     chain: int = 1
-    #: For sparse layers only: the share of tuples that are zero, and the times over ours of the dense layer of the same
-    #: algebra and of a real sparse matrix with as many nonzeros, in torch's CSR format.
+    #: For sparse layers only: the share of tuples that are zero, and two times over ours: that of the dense layer of
+    #: the same algebra, and that of a real matrix with as many nonzeros in torch's CSR format.
     sparsity: float | None = None
     speedup_over_dense: float | None = None
     speedup_over_csr: float | None = None
 
 
-#: The field for the time over ours of whatever else is timed.
+#: The field of `Row` for the time of each further layer over ours.
 _FURTHER = {
     "smaller": "speedup_same_parameters",
     "loop": "speedup_over_loop",
@@ -89,13 +89,13 @@ def make_row(
     examples: int | None = None,
     **facts: Any,
 ) -> Row:
-    """A row from times.
+    """Make a row from measured times.
 
     Args:
-        run: The run that took them.
+        run: The run that took the times.
         times: Seconds by round of "ours" and "real", and of "smaller", "loop", "dense" and "csr" if they were timed.
-        captured: Whether they were taken from CUDA graphs.
-        cost: What our step needs at least, if known.
+        captured: Whether the steps were timed as CUDA graphs.
+        cost: The minimum cost of our step, if known.
         examples: The number of images, characters or tokens in one step.
         facts: Further fields of `Row`.
     """
@@ -130,12 +130,12 @@ def make_row(
 
 
 def save(rows: Iterable[Any], path: Path) -> None:
-    """Write rows (dataclasses) to a file, as JSON lines. If it fails, the old file stays."""
+    """Write rows (dataclasses) to a file, as JSON lines. If writing fails, the old file stays."""
     files.write(path, "".join(json.dumps(asdict(row)) + "\n" for row in rows))
 
 
 def load(path: Path) -> list[Row]:
-    """Read the rows of a file that `save` wrote; rows without a speed are left out, older rows may lack fields."""
+    """Read the rows of a file that `save` wrote. Rows without a speed-up are left out. Older rows may lack fields."""
     found = []
     for number, line in enumerate(path.read_bytes().splitlines(), start=1):
         where, advice = f"{path}, line {number}", "It must have rows that algebranets bench --save wrote."

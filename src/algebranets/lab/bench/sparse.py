@@ -1,8 +1,8 @@
-"""Benchmark of tuple-sparse linear layers on few rows, forward only, against dense and other sparse ones.
+"""Benchmark of tuple-sparse linear layers on few rows, forward only, against dense and CSR layers.
 
-Ours is timed in turn with the dense layer over the same algebra, the real layer of the same width, and a real matrix of
-that width with as many nonzeros, in torch's CSR format (cuSPARSE, or MKL on a CPU). Each is a chain of layers
-(`bench.chain`) of its own length. Times are those of one layer.
+Our layer is timed in turn with the dense layer over the same algebra, the real layer of the same width, and a real
+matrix of that width with as many nonzeros, in torch's CSR format (cuSPARSE, or MKL on a CPU). Each is timed as a chain
+of layers (`bench.chain`), and chains differ in length. Times are per layer.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ WIDTHS = {"cpu": (1024,), "cuda": (4096, 8192)}
 
 @dataclass(frozen=True)
 class _Csr:
-    """A chain of real sparse matrices, for inputs with features first, as the CSR format needs them."""
+    """A chain of real sparse matrices. Features are the first axis of its input, because CSR products need that."""
 
     matrices: list[Tensor]
 
@@ -53,7 +53,7 @@ def measure(
     batches: Sequence[int] = BATCHES,
     sparsities: Sequence[float] = SPARSITIES,
 ) -> Iterator[Row]:
-    """Time square layers without bias, stored in the run's precision; random tuples are zero.
+    """Time square layers without bias, stored in the run's precision. The tuples that are zero are random.
 
     Args:
         run: The device, the precision and how times are taken.
@@ -105,7 +105,7 @@ def _measure(run: Run, algebra: Algebra, width: int, batches: Sequence[int], spa
 
 
 def _race(run: Run, steps: list[Step]) -> tuple[list[list[float]], bool]:
-    """As `race`; if CSR, the last step, cannot be captured, it is timed alone after the others."""
+    """Time the steps with `race`; if CSR, the last step, cannot be captured, time it alone after the others."""
     times, captured = race(run, steps)
     if captured or not (run.on_gpu and run.capture):
         return times, captured
@@ -115,7 +115,7 @@ def _race(run: Run, steps: list[Step]) -> tuple[list[list[float]], bool]:
 
 
 def _pruned(run: Run, algebra: Algebra, width: int, sparsity: float) -> TupleSparse:
-    """A weight with this share of random tuples zero, scaled so that outputs are as large as inputs."""
+    """A weight with a random share ``sparsity`` of tuples zero, scaled so that outputs are as large as inputs."""
     num = width // algebra.dim
     tuples = torch.randn(algebra.dim, num, num, device=run.device)
     tuples *= torch.rand(num, num, device=run.device) >= sparsity
@@ -124,7 +124,7 @@ def _pruned(run: Run, algebra: Algebra, width: int, sparsity: float) -> TupleSpa
 
 
 def _csr(run: Run, width: int, nonzeros: int) -> Tensor:
-    """A random real matrix with the same number of nonzeros in each row, up to one."""
+    """A random real CSR matrix. The numbers of nonzeros in its rows differ by at most one."""
     places = torch.rand(width, width, device=run.device).argsort(1)
     counts = torch.full((width,), nonzeros // width, device=run.device)
     counts[: nonzeros % width] += 1
@@ -137,7 +137,7 @@ def _csr(run: Run, width: int, nonzeros: int) -> Tensor:
 
 
 def _layers(run: Run, layer: nn.Module) -> nn.Sequential:
-    """A chain of copies of a layer."""
+    """A chain of copies of a layer, of length `chain_length`."""
     size = _bytes(*layer.state_dict().values())
     return nn.Sequential(*(deepcopy(layer) for _ in range(chain_length(run, size)))).eval()
 
@@ -151,7 +151,7 @@ def _csr_bytes(csr: Tensor) -> int:
 
 
 def _disagreement(weight: TupleSparse, x: Tensor, run: Run) -> float:
-    """The error of one layer, against the dense reference product in float32."""
+    """The error of one layer, against the dense reference product in at least float32."""
     exact = expand(weight).to(run.stored)
     reference = product.linear(x.to(run.stored), exact, algebra=weight.algebra, lowering="reference")
     return difference(ann.SparseLinear(weight, None)(x), reference, run)

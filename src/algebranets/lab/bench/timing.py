@@ -1,4 +1,4 @@
-"""Takes times: in turn, after warming up, on a GPU from CUDA graphs; and measures the limits of a device."""
+"""Times steps in turn after warming up, as CUDA graphs on a GPU, and measures the limits of a device."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import Tensor
 
 Step = Callable[[], object]
 
-#: On a GPU a step is repeated until it takes this many seconds, because events are no finer than microseconds.
+#: On a GPU a step is repeated for about this many seconds, because CUDA events resolve microseconds at best.
 MIN_SECONDS = 1e-3
 _WARM_UPS = 3
 
@@ -28,7 +28,7 @@ class Run:
     Args:
         device: ``"cpu"`` or ``"cuda"``.
         dtype: The precision; half precision means autocast in training.
-        rounds: How often each step is timed.
+        rounds: The number of times that each step is timed.
         capture: Whether steps are recorded as CUDA graphs. Otherwise launches dominate the times of small sizes.
     """
 
@@ -47,22 +47,22 @@ class Run:
 
     @property
     def stored(self) -> torch.dtype:
-        """The precision of the parameters in training: half precision means autocast."""
+        """The precision of the parameters in training: float32 if ``dtype`` is half precision, because of autocast."""
         return torch.float32 if self.half else self.dtype
 
     def autocast(self) -> torch.autocast:
-        """The context of a training step. Enter it anew in each step, so that weights are cast once per step."""
+        """The context of a training step. Make a new one for each step, so that weights are cast once per step."""
         return torch.autocast(self.device, dtype=self.dtype if self.half else None, enabled=self.half)
 
     def laid_out(self, x: Tensor) -> Tensor:
-        """An input on the device; images on a GPU have channels last, as its convolutions prefer."""
+        """Move an input to the device. Images on a GPU get channels last, which is faster in convolutions."""
         images = self.on_gpu and x.dim() == 4
         return x.to(self.device, memory_format=torch.channels_last if images else torch.preserve_format)
 
 
 @dataclass(frozen=True)
 class Limits:
-    """The most that a device reaches, as measured on it."""
+    """The highest speeds that were measured on a device."""
 
     #: Bytes per second that a large copy reads and writes.
     bandwidth: float
@@ -78,11 +78,11 @@ def race(run: Run, steps: Sequence[Step]) -> tuple[list[list[float]], bool]:
         steps: Functions without arguments.
 
     Returns:
-        The seconds of each step, round by round, and whether the steps were captured. If one cannot be captured, none
-        is.
+        The seconds of each step, round by round, and whether the steps were captured. If one of them cannot be
+        captured, none is.
     """
     captured = run.on_gpu and run.capture
-    with torch.backends.cudnn.flags(enabled=True, benchmark=run.on_gpu, allow_tf32=True):  # as training sets them
+    with torch.backends.cudnn.flags(enabled=True, benchmark=run.on_gpu, allow_tf32=True):  # as in training
         if captured:
             try:
                 steps = [_recorded(step) for step in steps]
@@ -116,7 +116,7 @@ def limits(device: str, dtype: torch.dtype) -> Limits:
 
 
 def _recorded(step: Step) -> Step:
-    """A step as a CUDA graph. The tensors it reads must stay where they are."""
+    """Capture a step as a CUDA graph. The tensors that it reads must keep their addresses."""
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):

@@ -21,9 +21,9 @@ from algebranets.product.blocks.matrix import matrix, multiply
 
 
 def measure(run: Run, widths: Iterable[int] = (256, 512, 1024), batch: int = 512) -> Iterator[Row]:
-    """The time of the dense product over that of the product that skips structural zeros.
+    """Measure the time of the dense product over that of the product that skips structural zeros.
 
-    The size from which layers skip zeros rests on these times; the benchmark ignores that size.
+    The threshold above which layers skip zeros was chosen from these times. The benchmark itself has no threshold.
 
     Args:
         run: The device, the precision and how times are taken.
@@ -54,7 +54,7 @@ class _Spans(nn.Module):
 
 
 def _without_zeros(case: Case) -> Case:
-    """The same case, with the dense layer as the real one and the skipping layer as ours."""
+    """Change a case: the real layer becomes our dense layer, and our layer skips zeros."""
 
     def ours(lowering: Lowering) -> nn.Module:
         return case.ours(lowering) if lowering == "reference" else _Spans(case.ours(lowering), skip=True)

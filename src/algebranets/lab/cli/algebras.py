@@ -12,7 +12,7 @@ from algebranets import algebra as algebras
 from algebranets.algebra import Algebra
 from algebranets.lab.cli.terminal import console, new_table, say, show
 
-#: The rows of the paper's Table 1.
+#: The names of the algebras in the paper's Table 1.
 _PAPER_NAMES = {
     "R": "real numbers",
     "C": "complex numbers",
@@ -46,7 +46,7 @@ def list_algebras() -> None:
             _blocks(algebra),
         )
     show(table)
-    console.print("[bold]algebranets algebra NAME[/] prints one of them, or your own from a file.", markup=True)
+    console.print("[bold]algebranets algebra NAME[/] prints one algebra, also your own from a file.", markup=True)
 
 
 def show_algebra(
@@ -70,7 +70,7 @@ def show_algebra(
 
 
 def _blocks(algebra: Algebra) -> str:
-    """The sizes of the blocks, such as ``2 copies of 2 x 2``; different blocks of the same size are counted."""
+    """The blocks of an algebra, such as ``2 copies of 2 x 2``, or ``4 kinds of 1 x 1`` if they differ."""
     kinds = Counter(
         (f"{block.num_copies} copies of " if block.num_copies > 1 else "") + f"{block.size} x {block.size}"
         for block in algebra.blocks

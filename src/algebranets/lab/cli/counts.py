@@ -29,8 +29,8 @@ def profile(
     image_size: Annotated[
         int | None, typer.Option(min=1, max=2**16, help="Height and width of the image, in pixels.")
     ] = None,
-    depth: Annotated[int, typer.Option(min=1, help="How many parts of a layer's name make a stage.")] = 1,
-    as_json: Annotated[bool, typer.Option("--json", help="Print every layer, as JSON.")] = False,
+    depth: Annotated[int, typer.Option(min=1, help="Number of parts of a layer's name that make a stage.")] = 1,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the counts of every layer, as JSON.")] = False,
 ) -> None:
     """Count a model's parameters, multiply-adds, weights read and activations for one image or token."""
     import torch

@@ -37,7 +37,7 @@ def demo(
             for experiment, bar in zip(experiments, bars, strict=True):
                 hardware = Hardware(accelerator="cpu", log_steps=10)
                 result = run(experiment, out / experiment.name, hardware, [bar])
-                assert result is not None  # there is one process
+                assert result is not None  # it is None only in further processes
                 bar.finish(result)
                 results.append(result)
     except Stopped:

@@ -17,10 +17,10 @@ SHOW_TRACEBACK = "ALGEBRANETS_TRACEBACK"
 
 
 class Commands(TyperGroup):
-    """The commands, and the only place where their errors are caught. Typer itself prints errors of usage."""
+    """The commands, and the only place where their errors are caught. Typer itself prints usage errors."""
 
     def main(self, *args: Any, **options: Any) -> Any:
-        if isinstance(sys.stdout, io.TextIOWrapper):  # a "±" must not stop a command where only ASCII can be printed
+        if isinstance(sys.stdout, io.TextIOWrapper):  # print "±" as an escape if the encoding does not have it
             sys.stdout.reconfigure(errors="backslashreplace")
         try:
             return super().main(*args, **options)
@@ -32,11 +32,11 @@ class Commands(TyperGroup):
 
 
 def describe(error: Exception) -> str:
-    """The line that is printed for an error. One that algebranets did not raise itself is called a possible bug."""
+    """The line that is printed for an error. An unexpected error is called a possible bug."""
     said, kind = str(error), type(error).__name__
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename}: {error.strerror}."
-    # Subclasses of ValueError come from other libraries, and do not say what to do.
+    # Subclasses of ValueError come from other libraries and do not tell the user what to do.
     if said and (isinstance(error, OSError) or type(error) is ValueError):
         return said
     from algebranets.lab.train.memory import is_out_of_memory  # imports torch

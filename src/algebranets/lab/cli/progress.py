@@ -15,7 +15,7 @@ from algebranets.lab.train.tasks import Task
 
 
 def new_progress() -> Progress:
-    """A display of bars: name, steps done, time left, and the last measurement."""
+    """A display of progress bars, each with its name, steps done, time left and last measurement."""
     return Progress(
         TextColumn("{task.description:<5}", markup=False),
         BarColumn(bar_width=24),

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from algebranets.lab.report.parts import Sheet
 
 _STYLES = {"": "", "better": "bold green", "worse": "bold red"}
-#: Line breaks in headings, so that tables fit into 80 columns.
+#: Line breaks in headings, so that tables fit in 80 columns.
 _BREAKS = {
     "parameters": "para-\nmeters",
     "multiply-adds": "multi-\nply-adds",
@@ -33,7 +33,7 @@ _BREAKS = {
 
 def report(
     runs: Annotated[
-        list[Path], typer.Argument(help="Run folders, folders of run folders, or .jsonl files of results.")
+        list[Path], typer.Argument(help="Run folders, folders that contain run folders, or .jsonl files of results.")
     ],
     out: Annotated[Path, typer.Option(help="The folder to write to.")] = Path("report"),
 ) -> None:
@@ -70,5 +70,5 @@ def _print(title: str, sheet: Sheet) -> None:
 
 
 def _broken(text: str) -> str:
-    """A mean with its deviation on one line, and the number of seeds on the next."""
+    """Put the number of seeds on a new line, below the mean and its deviation."""
     return text.replace(" (", "\n(") if "±" in text and "seed" in text else text

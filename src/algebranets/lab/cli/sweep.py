@@ -23,14 +23,14 @@ def sweep(
     recipe: Annotated[str, typer.Argument(help="A name that `algebranets recipes` lists.")],
     algebras: Annotated[str, typer.Option(help="Algebras, separated by commas.")] = "R,C,H,M2R",
     widths: Annotated[str, typer.Option(help="Width multipliers, separated by commas.")] = "1",
-    seeds: Annotated[int, typer.Option(min=1, max=1000, help="Number of seeds: 0, 1, ...")] = 1,
+    seeds: Annotated[int, typer.Option(min=1, max=1000, help="Number of seeds; they are 0, 1, ...")] = 1,
     options: training.Settings = None,
     each: Annotated[
         list[str] | None,
         typer.Option(help="Try each of several values of a setting, as in pruning.sparsity=0.5,0.9; can be repeated."),
     ] = None,
     budget: training.Budget = "",
-    out: Annotated[Path, typer.Option(help="The folder that the runs' folders are made in.")] = Path("runs"),
+    out: Annotated[Path, typer.Option(help="The folder in which the run folders are created.")] = Path("runs"),
     jobs: Annotated[int, typer.Option(min=1, help="Number of runs at the same time.")] = 1,
     accelerator: training.Accelerator = "auto",
     precision: training.Precision = "auto",
@@ -60,7 +60,7 @@ def sweep(
     numbers = [_number(width) for width in widths.split(",")]
     several = _several(each or [])
     todo = sweeping.jobs(recipe, split_names(algebras), numbers, range(seeds), settings, out, flags, several)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: runs write a checkpoint and stop
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # like Ctrl-C: runs write a checkpoint and stop
     try:
         with Live(_table(recipe, todo), console=console, refresh_per_second=2) as live:
             for _ in sweeping.run_all(todo, jobs):
@@ -81,12 +81,12 @@ def sweep(
 
 
 def _changed_flags(options: dict[str, tuple[str, str]]) -> list[str]:
-    """The command-line flags of options, each given as (value, default), that are not the default."""
+    """The command-line flags for the options whose value is not the default; each is given as (value, default)."""
     return [word for name, (value, default) in options.items() if value != default for word in (name, value)]
 
 
 def _several(options: list[str]) -> dict[str, list[Any]]:
-    """Settings and the values to try for each, from ``--each``."""
+    """Read ``--each``: settings, and the values to try for each setting."""
     found = {}
     for option in options:
         name, is_there, values = option.partition("=")

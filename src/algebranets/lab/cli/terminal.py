@@ -1,4 +1,4 @@
-"""What commands share: printing on the terminal, tables, and reading of arguments."""
+"""Functions that commands share: printing on the terminal, tables, and reading of arguments."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-#: Without markup, so that names and paths are printed as they are.
+#: Markup is off, so that names and paths are printed unchanged.
 console = Console(markup=False, emoji=False, highlight=False)
 error_console = Console(stderr=True, markup=False, emoji=False, highlight=False)
 
@@ -22,13 +22,13 @@ def new_table(title: str) -> Table:
 
 
 def say(text: str, mark: str = "", style: str = "", on: Console = console) -> None:
-    """Print a sentence on one line, however long, so that a path in it can be copied.
+    """Print a sentence without wrapping it, so that a path in it can be copied.
 
     Args:
         text: The sentence.
         mark: A word before it, as in "error: ...".
         style: The style of the mark.
-        on: Where to print.
+        on: The console to print on.
     """
     on.print(Text.assemble((mark, style), ": " if mark else "", printable(text)), soft_wrap=True)
 
@@ -44,7 +44,7 @@ def printable(text: str) -> str:
 
 
 def read_settings(options: list[str]) -> dict[str, object]:
-    """Settings from ``NAME=VALUE`` texts. A value that is not a Python literal is a string.
+    """Read settings from ``NAME=VALUE`` texts. A value that is not a Python literal is a string.
 
     >>> read_settings(["num_layers=42", "norm=whitening"])
     {'num_layers': 42, 'norm': 'whitening'}
@@ -64,7 +64,7 @@ def _read_value(key: str, text: str) -> object:
         return words[text]
     try:
         value = ast.literal_eval(text)
-    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):  # everything it may raise
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):  # everything that literal_eval may raise
         return text
     if isinstance(value, int) and abs(value) >= 2**63:  # too large for torch, and for some floats
         raise ValueError(f"--set {key}: a whole number must lie between -2^63 and 2^63; got {len(text)} characters.")
@@ -72,7 +72,7 @@ def _read_value(key: str, text: str) -> object:
 
 
 def read_duration(text: str) -> float:
-    """The seconds of a time in hours, minutes and seconds.
+    """Read a time in hours, minutes and seconds, and return it in seconds.
 
     >>> read_duration("25m"), read_duration("1h30m"), read_duration("90s"), read_duration("1.5h")
     (1500.0, 5400.0, 90.0, 5400.0)
@@ -87,7 +87,7 @@ def read_duration(text: str) -> float:
 
 
 def split_names(text: str) -> list[str]:
-    """Names separated by commas; commas within parentheses do not separate.
+    """Split names at commas, except commas within parentheses.
 
     >>> split_names("R, clifford(2,0),M2R")
     ['R', 'clifford(2,0)', 'M2R']
@@ -96,7 +96,7 @@ def split_names(text: str) -> list[str]:
 
 
 def show(table: Table) -> None:
-    """Print a table. If the terminal is too narrow for it, its lines run over the edge: nothing is cut."""
+    """Print a table. If the terminal is too narrow, lines are longer than the terminal, and no text is cut."""
     wide = console.options.update_width(10_000)
     widths = []
     for column in table.columns:
@@ -110,7 +110,7 @@ def show(table: Table) -> None:
 
 
 def short(number: float) -> str:
-    """A number with four digits and a unit, such as ``12.34 M``; a word may follow, as in ``12.34 MB``."""
+    """A number with four digits and a prefix, such as ``12.34 M``. A unit can be appended, as in ``12.34 MB``."""
     for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
         if number >= size:
             return f"{number / size:#.4g} {unit}"

@@ -25,12 +25,12 @@ Settings = Annotated[
 ]
 Budget = Annotated[
     str,
-    typer.Option(help="Train for about this time, such as 25m or 1h30m. Some steps are timed first."),
+    typer.Option(help="Train for about this time, such as 25m or 1h30m. The number of steps is set by timing a few."),
 ]
-Accelerator = Annotated[str, typer.Option(help="cpu, cuda, or auto, which takes a GPU if there is one.")]
-Devices = Annotated[int, typer.Option(help="Number of devices on each node. With torchrun, its own number is used.")]
-Nodes = Annotated[int, typer.Option(help="Number of nodes with SLURM. With torchrun, its own number is used.")]
-Strategy = Annotated[str, typer.Option(help="ddp, fsdp, or auto, which takes ddp for several devices.")]
+Accelerator = Annotated[str, typer.Option(help="cpu, cuda, or auto, which uses a GPU if there is one.")]
+Devices = Annotated[int, typer.Option(help="Number of devices per node. Under torchrun, torchrun sets it.")]
+Nodes = Annotated[int, typer.Option(help="Number of nodes under SLURM. Under torchrun, torchrun sets it.")]
+Strategy = Annotated[str, typer.Option(help="ddp, fsdp, or auto, which uses ddp for several devices.")]
 Precision = Annotated[str, typer.Option(help="32, bf16 or 16 (mixed precision), or auto: bf16 on a GPU, else 32.")]
 Compile = Annotated[
     bool,
@@ -40,14 +40,14 @@ Compile = Annotated[
     ),
 ]
 Threads = Annotated[
-    int, typer.Option(help="CPU threads of each process. 0 keeps the number a run began with, or takes one per core.")
+    int, typer.Option(help="CPU threads per process. 0 keeps that of a resumed run; a new run uses torch's default.")
 ]
 Data = Annotated[
     str,
-    typer.Option(help="The folder of data sets (by default ALGEBRANETS_DATA or ./data), or a text of your own."),
+    typer.Option(help="The folder of data sets (by default ALGEBRANETS_DATA or ./data), or a text file of your own."),
 ]
 Minutes = Annotated[float, typer.Option(help="Minutes between checkpoints.")]
-LogSteps = Annotated[int, typer.Option(help="Steps between rows of metrics.")]
+LogSteps = Annotated[int, typer.Option(help="Steps between rows of metrics.jsonl.")]
 Loggers = Annotated[
     list[str] | None,
     typer.Option("--logger", help="tensorboard or csv, in addition to metrics.jsonl; can be repeated."),
@@ -84,7 +84,7 @@ def list_recipes(
         table.add_row(recipe, f"{experiment.data.name}\n{length}", *cells)
     show(table)
     *most, last = map(str, sorted(sides, reverse=True))
-    console.print(f"Image heights are {', '.join(most)} and {last} pixels; a token sees a full window.")
+    console.print(f"Images are {', '.join(most)} or {last} pixels high. Tokens are counted with a full window.")
     console.print("Train one with `algebranets train RECIPE --algebra M2R`.")
 
 
@@ -107,7 +107,7 @@ def train(
     threads: Threads = 0,
     data: Data = "",
     checkpoint_minutes: Minutes = 5.0,
-    checkpoint_steps: Annotated[int, typer.Option(help="Steps between further checkpoints; 0 for none.")] = 0,
+    checkpoint_steps: Annotated[int, typer.Option(help="Steps between additional checkpoints; 0 for none.")] = 0,
     log_steps: LogSteps = 50,
     loggers: Loggers = None,
 ) -> None:
@@ -145,14 +145,14 @@ def train(
 
 
 def read_budget(budget: str) -> dict[str, object]:
-    """The setting that ``--budget`` stands for; none if it is empty."""
+    """Read ``--budget`` as a setting; empty if it is not given."""
     return {"budget": read_duration(budget)} if budget else {}
 
 
 def read_data(settings: dict[str, object], data: str) -> tuple[dict[str, object], str]:
-    """Settings and the folder of data sets, from ``--set`` and ``--data``.
+    """Read ``--data``, and return the settings and the folder of data sets.
 
-    If ``--data`` is a file, it is a text to train on, which is a setting.
+    If ``--data`` is a file, it is a text to train on and becomes a setting.
     """
     path = Path(os.path.expanduser(data))
     if path.is_file():
@@ -163,7 +163,7 @@ def read_data(settings: dict[str, object], data: str) -> tuple[dict[str, object]
 
 
 def _saved_hardware(context: typer.Context, run: Path, options: Mapping[str, object]) -> Hardware:
-    """The hardware options that a run was started with, replaced by those that are given now."""
+    """The hardware options that a run was started with, overridden by those on the command line."""
     from algebranets.lab.train import Hardware, RunFolder
 
     given = {name: value for name, value in options.items() if _is_given(context, name)}
@@ -199,7 +199,7 @@ def run_with_bar(experiment: Experiment, folder: Path, hardware: Hardware) -> No
 
 
 def print_result(result: Result, folder: Path) -> None:
-    """Print the result in one line, and its folder in another."""
+    """Print the result on one line, and its folder on the next."""
     console.print(
         f"{result.recipe} {result.label}: {result.metric} {result.value:.4g}, {short(result.parameters)} parameters, "
         f"{short(result.multiplies)} multiply-adds, {result.seconds:.0f} s"
@@ -216,12 +216,12 @@ def evaluate(
     split: Annotated[str, typer.Option(help="The split of the run's own text: train, valid or test.")] = "valid",
     options: Annotated[
         list[str] | None,
-        typer.Option("--set", help="Measure with another setting, as in data.eval_window=4608."),
+        typer.Option("--set", help="Change a setting for this measurement, as in data.eval_window=4608."),
     ] = None,
 ) -> None:
-    """Evaluate the weights of a finished run, and print the recorded result next to it.
+    """Evaluate the weights of a finished run, and print the recorded result next to the new one.
 
-    Options that are not given are those of the training.
+    Options that are not given have the values that were used in training.
     """
     from algebranets.lab.train import RunFolder
     from algebranets.lab.train import evaluate as measure
@@ -257,7 +257,7 @@ def show_warnings() -> None:
 
 
 class _Warnings(logging.Handler):
-    """Prints one line for each message."""
+    """Prints each message on one line."""
 
     def emit(self, record: logging.LogRecord) -> None:
         say(record.getMessage(), record.levelname.lower(), "yellow")

@@ -26,11 +26,11 @@ def generate(
     ] = "\n",
     length: Annotated[int, typer.Option(min=1, help="Number of characters (bytes) to generate.")] = 500,
     temperature: Annotated[
-        float, typer.Option(help="Low values take likely characters more often; 0 always takes the most likely.")
+        float, typer.Option(help="Lower values favor likely characters; 0 always takes the most likely one.")
     ] = 1,
-    top_k: Annotated[int | None, typer.Option(min=1, help="Sample from this number of most likely characters.")] = None,
+    top_k: Annotated[int | None, typer.Option(min=1, help="Sample only from this many most likely characters.")] = None,
     top_p: Annotated[
-        float | None, typer.Option(help="Sample from the most likely characters that together have this probability.")
+        float | None, typer.Option(help="Sample only from the most likely characters with this total probability.")
     ] = None,
     seed: Annotated[
         int | None, typer.Option(min=0, max=2**32 - 1, help="The same seed gives the same text on the same device.")
@@ -38,7 +38,7 @@ def generate(
     accelerator: Accelerator = "auto",
     precision: Annotated[
         str,
-        typer.Option(help="Of the weights: 32, bf16 or 16, or auto: bf16 on a GPU, else 32."),
+        typer.Option(help="Precision of the weights: 32, bf16 or 16, or auto: bf16 on a GPU, else 32."),
     ] = "auto",
 ) -> None:
     """Continue a text with the language model of a finished run. Characters are printed as they are generated."""
@@ -54,7 +54,7 @@ def generate(
         text = models.generate(model, prompt, length, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
         first = next(text)  # checks the arguments
         for piece in chain([prompt, first], text):
-            typer.echo(piece.encode(), nl=False)  # as bytes, which are not recoded
+            typer.echo(piece.encode(), nl=False)  # as bytes, so that the encoding of the terminal does not change them
     except KeyboardInterrupt:
         typer.echo()
         raise typer.Exit(130) from None
@@ -76,7 +76,7 @@ def _language_model(run: Path) -> nn.Module:
 
 
 def _place(accelerator: str, precision: str) -> tuple[torch.device, torch.dtype]:
-    """The device and the precision of the weights. (`train.Hardware` knows them too, but takes seconds to import.)"""
+    """The device and the precision of the weights. (`train.Hardware` does the same, but takes seconds to import.)"""
     import torch
 
     checks.one_of("accelerator", accelerator, ("auto", "cpu", "cuda"))

@@ -1,6 +1,7 @@
-"""Batches by number: a batch is a function of the data, the seed and its number.
+"""Batches by number: each batch depends only on the data, the seed and its number.
 
-So a resumed run sees what an unbroken run sees, and several processes together see what one process sees.
+So a resumed run gets the same batches as an uninterrupted run, and several processes together get the same examples as
+one process.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ IGNORED = -100
 
 
 class Batches(ABC):
-    """Batches by number: batch ``step`` is a function of the data, the seed and ``step`` alone."""
+    """Batches by number: batch ``step`` depends only on the data, the seed and ``step``."""
 
     @abstractmethod
     def __len__(self) -> int:
@@ -32,12 +33,12 @@ class Batches(ABC):
 
     @abstractmethod
     def iterate(self, start: int, stop: int) -> Iterator[Batch]:
-        """Batches number ``start`` to ``stop - 1``; batch ``step`` belongs to pass ``step // len(self)``."""
+        """Yield the batches ``start`` to ``stop - 1``; batch ``step`` belongs to pass ``step // len(self)``."""
 
 
 @dataclass(frozen=True)
 class Share:
-    """Which rows of every batch a process takes.
+    """The rows of each batch that one process takes.
 
     Args:
         rank: The number of the process.
@@ -55,7 +56,7 @@ class Share:
             raise ValueError(f"rank must lie between 0 and world - 1; got rank={self.rank} and world={self.world}.")
 
     def rows(self, batch_size: int) -> slice:
-        """The rows that the process takes of a batch; ``batch_size`` counts the rows of all processes."""
+        """The rows of a batch that this process takes; ``batch_size`` counts the rows of all processes."""
         checks.whole("batch_size", batch_size, least=1)
         if batch_size % self.world:
             raise ValueError(
@@ -66,21 +67,21 @@ class Share:
         return slice(self.rank * num_rows, (self.rank + 1) * num_rows)
 
     def at_most(self, batch_size: int, num_examples: int) -> int:
-        """``batch_size``, or the least multiple of ``world`` that holds ``num_examples`` if that is smaller.
+        """The smaller of ``batch_size`` and ``num_examples``, rounded up to a multiple of ``world``.
 
         >>> Share(world=4).at_most(1_000_000_000, num_examples=10)
         12
         """
-        self.rows(batch_size)  # raises if it is wrong
+        self.rows(batch_size)  # raises an error if batch_size is wrong
         return min(batch_size, math.ceil(num_examples / self.world) * self.world)
 
 
-#: All rows: the share of the only process.
+#: The share of a single process: all rows.
 WHOLE = Share()
 
 
 def generator(*numbers: int, device: torch.device | str = "cpu") -> torch.Generator:
-    """A random generator that is a function of ``numbers``; close numbers, such as two steps, give unrelated streams.
+    """Create a random generator from ``numbers``. Close numbers, such as two steps, give unrelated streams.
 
     >>> draws = [torch.rand(1, generator=generator(seed, step)).item() for seed in (0, 1) for step in (0, 1)]
     >>> len(set(draws)), draws[3] == torch.rand(1, generator=generator(1, 1)).item()

@@ -10,8 +10,8 @@ from algebranets.lab.data.corpora import split
 from algebranets.lab.data.tensors import ImageTensors
 from algebranets.lab.data.text import Text
 
-#: The last of scikit-learn's 1,797 digits are for testing. They are in order of who wrote them, so most test digits
-#: are by other people.
+#: The number of test digits: the last of scikit-learn's 1,797 digits. The digits are sorted by writer, so most test
+#: digits are by people who wrote no training digits.
 NUM_TEST_DIGITS = 360
 
 
@@ -34,7 +34,7 @@ def digits() -> ImageTensors:
 
 
 def python_prose() -> Text:
-    """The reference of the Python language that ships with Python, as ``help("lambda")`` shows it.
+    """The language reference that ships with Python, the text that ``help("lambda")`` shows.
 
     >>> data = python_prose()
     >>> len(data.train) > 300_000

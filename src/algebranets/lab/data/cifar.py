@@ -1,4 +1,4 @@
-"""Readers of CIFAR-10 and CIFAR-100 as published: binary batches, or pickles of Python 2."""
+"""Readers of CIFAR-10 and CIFAR-100 in their published formats: binary files, or pickles of Python 2."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def _read(name: str, paths: Sequence[Path], classes: Sequence[str], label_bytes:
 
 
 def _binary(path: Path, data: mmap.mmap, label_bytes: int) -> tuple[Tensor, Tensor]:
-    """Images and labels of a binary file: records of the labels' bytes, the finest last, and the pixels."""
+    """Images and labels of a binary file. Each record has one byte for each label, the finest last, and the pixels."""
     record = label_bytes + PIXELS
     if len(data) % record:
         raise ValueError(f"{path} must hold whole records of {record:,} bytes; it has {len(data):,} bytes. {AGAIN}")

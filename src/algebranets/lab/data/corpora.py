@@ -11,7 +11,7 @@ from torch import Tensor
 from algebranets.lab.data.sources import Known, content, find_files
 from algebranets.lab.data.text import Text
 
-#: Sizes and checksums of the published files, or their numbers of lines.
+#: Sizes and checksums, or line counts, of the published files.
 KNOWN: dict[str, Known] = {
     "enwik8": Known(100_000_000, "a1fa5ffddb56f4953e226637dabbb36a"),
     "text8": Known(100_000_000, "3bea1919949baf155f99411df5fada7e"),
@@ -25,23 +25,23 @@ KNOWN: dict[str, Known] = {
 
 
 def enwik8(root: Path) -> Text:
-    """Read enwik8 from ``root``: 100,000,000 bytes of a Wikipedia, cut into 90 + 5 + 5 million as is usual."""
+    """Read enwik8 from ``root``: 100,000,000 bytes of English Wikipedia, split as usual into 90 + 5 + 5 million."""
     return _hutter("enwik8", root)
 
 
 def text8(root: Path) -> Text:
-    """Read text8 from ``root``: letters a to z and spaces from a Wikipedia, cut into 90 + 5 + 5 million."""
+    """Read text8 from ``root``: letters a to z and spaces from English Wikipedia, split into 90 + 5 + 5 million."""
     return _hutter("text8", root)
 
 
 def wikitext_2(root: Path) -> Text:
-    """Read WikiText-2 from ``root``, as characters of the published tokens; rare words are ``<unk>``."""
+    """Read WikiText-2 from ``root``: the characters of the published tokens, with ``<unk>`` for rare words."""
     train, valid, test = _wikitext("wikitext-2", root, "train", "valid", "test")
     return Text("wikitext-2", train, valid, test)
 
 
 def wikitext_103(root: Path) -> Text:
-    """Read WikiText-103 from ``root``, as characters of the published tokens; rare words are ``<unk>``."""
+    """Read WikiText-103 from ``root``: the characters of the published tokens, with ``<unk>`` for rare words."""
     train, valid, test = _wikitext("wikitext-103", root, "train", "valid", "test")
     return Text("wikitext-103", train, valid, test)
 
@@ -66,7 +66,7 @@ def text_file(path: Path) -> Text:
 
 
 def whole_file(path: Path) -> Text:
-    """Read any file as bytes, all of it in each part: to evaluate a model that was trained on another text."""
+    """Read any file as bytes, each part the whole file, to evaluate a model that was trained on another text."""
     text = _tensor(path)
     if len(text) < 2:
         raise ValueError(f"{path} must hold at least 2 characters, because the first one is context only; it has 1.")
@@ -74,7 +74,7 @@ def whole_file(path: Path) -> Text:
 
 
 def split(name: str, text: UInt8[Tensor, " text"]) -> Text:
-    """A text in three parts: its first 90%, the next 5%, and the last 5%."""
+    """Split a text into its first 90%, the next 5% and the last 5%."""
     train, test = len(text) * 90 // 100, len(text) * 95 // 100
     return Text(name, text[:train], text[train:test], text[test:])
 

@@ -15,7 +15,7 @@ ANNOTATIONS = "val_annotations.txt"
 
 @dataclass(frozen=True)
 class Listing:
-    """Image files, and the number of each one's class."""
+    """Image files and their class numbers."""
 
     files: tuple[str, ...]
     labels: tuple[int, ...]
@@ -25,9 +25,10 @@ class Listing:
 
 
 def read_folder(root: Path) -> tuple[tuple[str, ...], Listing, Listing]:
-    """The classes, training images and evaluation images of a folder.
+    """Read the classes, training images and evaluation images of a folder.
 
-    Images are at any depth under ``train/<class>`` and ``val/<class>``, or ``val`` holds Tiny ImageNet's list.
+    Images are at any depth under ``train/<class>`` and ``val/<class>``. Instead of class folders, ``val`` may have Tiny
+    ImageNet's list, `ANNOTATIONS`.
     """
     others = [root / name for name in EVALUATION_FOLDERS if (root / name).is_dir()]
     if not (root / "train").is_dir() or not others:
@@ -47,7 +48,7 @@ def read_folder(root: Path) -> tuple[tuple[str, ...], Listing, Listing]:
 
 
 def listing(folder: Path, classes: tuple[str, ...]) -> Listing:
-    """The images of ``folder``; their classes must be among ``classes``."""
+    """List the images of ``folder``; their classes must be among ``classes``."""
     images = list(_annotated(folder) if (folder / ANNOTATIONS).is_file() else _in_folders(folder))
     if not images:
         raise ValueError(
@@ -66,7 +67,7 @@ def listing(folder: Path, classes: tuple[str, ...]) -> Listing:
 
 def _in_folders(folder: Path) -> Iterator[tuple[str, str]]:
     for name in _subfolders(folder):
-        seen: set[str] = set()  # a link may lead back to a folder that was read
+        seen: set[str] = set()  # a link may lead back to a folder that was already read
         for place, subfolders, files in os.walk(folder / name, followlinks=True):
             seen.add(os.path.realpath(place))
             subfolders[:] = [

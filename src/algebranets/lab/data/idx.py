@@ -1,4 +1,4 @@
-"""Readers of MNIST and Fashion-MNIST: idx files, packed by gzip or not."""
+"""Readers of MNIST and Fashion-MNIST: idx files, with or without gzip compression."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from algebranets.lab.data.tensors import ImageTensors, check_labels
 
 STEMS = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
 
-#: Sizes and checksums of the published files when they are unpacked, by data set and file; packed files differ.
+#: Sizes and checksums of the published files after unpacking, by data set and file. Packed files may differ.
 KNOWN: dict[str, dict[str, Known]] = {
     "mnist": {
         "train-images-idx3-ubyte": Known(47_040_016, "6bbc9ace898e44ae57da46a324031adb"),
@@ -33,7 +33,7 @@ KNOWN: dict[str, dict[str, Known]] = {
     },
 }
 
-#: The largest size that a packed file may unpack to: twice the largest of those above.
+#: The largest size that a packed file may unpack to: about twice the largest size above.
 MAX_BYTES = 100_000_000
 
 MNIST_CLASSES = tuple("0123456789")
@@ -47,7 +47,7 @@ def mnist(root: Path) -> ImageTensors:
 
 
 def fashion_mnist(root: Path) -> ImageTensors:
-    """Read Fashion-MNIST from ``root``, or from where the system's package ``dataset-fashion-mnist`` puts it."""
+    """Read Fashion-MNIST from ``root``, or from the folder of the system's package ``dataset-fashion-mnist``."""
     folders = ("fashion-mnist", "FashionMNIST", "FashionMNIST/raw", "fashion-mnist/FashionMNIST/raw", ".")
     how = "Put its four .gz files there, unpacked or not, or install the system's package dataset-fashion-mnist."
     return _read("fashion-mnist", root, (*folders, "/usr/share/datasets/fashion-mnist"), FASHION_CLASSES, how)
@@ -86,9 +86,9 @@ def _unpacked(path: Path, data: mmap.mmap) -> mmap.mmap | bytes:
 
 
 def array(path: Path, data: mmap.mmap | bytes, num_dims: int) -> Tensor:
-    """The tensor in an idx file of bytes.
+    """Read the tensor in an idx file of bytes.
 
-    The file starts with two zeros, 8 for "bytes", the number of dimensions, and their sizes.
+    The file starts with two zeros, an 8 for "bytes", the number of dimensions and their sizes.
 
     >>> array(Path("three"), bytes([0, 0, 8, 1, 0, 0, 0, 3, 5, 0, 4]), num_dims=1)
     tensor([5, 0, 4], dtype=torch.uint8)

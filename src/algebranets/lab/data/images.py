@@ -1,6 +1,6 @@
-"""Folders of images, such as ImageNet: cropped and flipped by worker processes, normalized on the model's device.
+"""Folders of images, such as ImageNet: workers crop and flip them, and the model's device normalizes them.
 
-torchvision is imported when batches are made, so only folders of images need it.
+torchvision is imported only when batches are made, so other data sets do not need it.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from algebranets.lab.data.order import Order
 from algebranets.lab.data.pixels import Normalize
 from algebranets.lab.data.sources import find_folder
 
-#: The number of training images, evaluation images and classes of data sets that must be complete.
+#: The numbers of training images, evaluation images and classes of the data sets that must be complete.
 KNOWN = {"imagenet": (1_281_167, 50_000, 1_000)}
-#: The largest side that images are scaled to.
+#: The largest ``crop``.
 MAX_SIDE = 8192
-#: How much longer one side of an image may be than the other. Scaled by its shorter side, a narrow strip gets huge.
+#: The largest ratio of an image's sides. A narrow strip would become huge when its shorter side is scaled up.
 MAX_RATIO = 100
 
 
@@ -34,8 +34,8 @@ class ImageFolder:
 
     Args:
         root: The folder.
-        name: The data set's name; by default the folder's.
-        image_size: The side that images are cropped to, unless ``crop`` says otherwise.
+        name: The data set's name; by default the folder's name.
+        image_size: The side of the images in batches, unless ``crop`` is given.
 
     >>> data = ImageFolder("/data/flowers")  # doctest: +SKIP
     >>> batches = data.training(256, crop=224, flip=True, workers=16, device="cuda")  # doctest: +SKIP
@@ -43,7 +43,7 @@ class ImageFolder:
     """
 
     channels: int = 3
-    #: Mean and standard deviation of ImageNet's pixels, which are used for all folders.
+    #: The mean and standard deviation of ImageNet's pixels. All folders use them.
     mean: tuple[float, ...] = (0.485, 0.456, 0.406)
     std: tuple[float, ...] = (0.229, 0.224, 0.225)
 
@@ -79,16 +79,16 @@ class ImageFolder:
         device: torch.device | str = "cpu",
         share: Share = WHOLE,
     ) -> Batches:
-        """Shuffled batches of random parts of images.
+        """Shuffled batches of random resized crops.
 
         Args:
             batch_size: Images in a batch, over all processes.
-            crop: The side that each part is scaled to; by default ``image_size``.
-            padding: Must be 0; images in memory have it.
+            crop: The side that each crop is scaled to; by default ``image_size``.
+            padding: Must be 0; only `ImageTensors` supports padding.
             flip: Whether half of the images are mirrored.
-            workers: Processes that read the files.
-            seed: Decides order, parts and mirroring.
-            device: Where batches are put.
+            workers: The number of processes that read the files.
+            seed: Decides order, crops and mirroring.
+            device: The device of the batches.
             share: The rows that this process takes.
         """
         if padding:
@@ -107,14 +107,14 @@ class ImageFolder:
         share: Share = WHOLE,
         crop: int | None = None,
     ) -> Batches:
-        """Batches of the middle of each image, in order; rows after the last image have the label `IGNORED`.
+        """Batches of center crops, in order; rows after the last image have the label `IGNORED`.
 
         Args:
             batch_size: Images in a batch, over all processes.
-            workers: Processes that read the files.
-            device: Where batches are put.
+            workers: The number of processes that read the files.
+            device: The device of the batches.
             share: The rows that this process takes.
-            crop: The side of what is cut from the middle; by default ``image_size``.
+            crop: The side of the crops; by default ``image_size``.
         """
         v2, side = _transforms(), self._side(crop)
         steps = [v2.Resize(round(side * 256 / 224), antialias=True), v2.CenterCrop(side), v2.PILToTensor()]
@@ -154,25 +154,25 @@ class FolderBatches(Batches):
             batch_sampler=self._keys(start, stop),
             num_workers=self.workers,
             pin_memory=self.device.type == "cuda",
-            generator=torch.Generator(),  # otherwise it would draw from torch's global one
+            generator=torch.Generator(),  # otherwise DataLoader would draw from torch's global generator
         )
         try:
             for images, labels in loader:
-                # Bytes are copied, a quarter of the size of floats.
+                # Copy bytes, which are a quarter of the size of floats.
                 images = images.to(self.device, non_blocking=True)
                 yield self.normalize(images), labels.to(self.device, non_blocking=True)
-        except ValueError as error:  # a worker's error holds its traceback as text
+        except ValueError as error:  # the message of a worker's error is its whole traceback
             raise ValueError(str(error).strip().splitlines()[-1].removeprefix("ValueError: ")) from None
 
     def _keys(self, start: int, stop: int) -> Iterator[list[tuple[int, int]]]:
-        """What workers are asked for: the number of the pass and of the image."""
+        """Yield each batch as a list of keys for the workers: (number of the pass, number of the image)."""
         for epoch, _, examples in self.order.steps(start, stop):
             yield [(epoch, example) for example in examples[self.rows].tolist()]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Images(Dataset[tuple[Tensor, int]]):
-    """Images as bytes, by pass and number; number -1 is the first image with the label `IGNORED`."""
+    """Images as bytes, indexed by (pass, number); number -1 gives the first image with the label `IGNORED`."""
 
     listing: Listing
     transform: Any
@@ -185,7 +185,7 @@ class Images(Dataset[tuple[Tensor, int]]):
         epoch, number = key
         image = _open(self.listing.files[max(number, 0)])
         label = self.listing.labels[number] if number >= 0 else IGNORED
-        # torchvision draws from torch's global generator; seeded here, a worker's past does not matter.
+        # torchvision draws from torch's global generator. Seed it, so that the worker's earlier draws do not matter.
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(seed_of(self.seed, epoch, number))
             return self.transform(image), label
@@ -202,7 +202,7 @@ def imagenet(root: Path) -> ImageFolder:
 
 
 def tiny_imagenet(root: Path) -> ImageFolder:
-    """Open Tiny ImageNet in ``root``, as published or as a folder of images; some of its 200 classes will do."""
+    """Open Tiny ImageNet in ``root``, as published or as a folder of images; it need not have all 200 classes."""
     folders = ("tiny-imagenet", "tiny-imagenet-200", "tiny-imagenet/tiny-imagenet-200", ".")
     folder = find_folder("tiny-imagenet", root, folders, "Unpack tiny-imagenet-200.zip there.")
     return ImageFolder(folder, "tiny-imagenet", image_size=64)
@@ -212,7 +212,7 @@ def _open(file: str) -> Any:
     from PIL import Image
 
     try:
-        with Image.open(file) as image:  # which refuses more than 179 million pixels
+        with Image.open(file) as image:  # PIL refuses more than 179 million pixels
             if max(image.size) > MAX_RATIO * min(image.size):
                 raise ValueError(f"its sides must not differ by more than {MAX_RATIO} times, and are {image.size}")
             return image.convert("RGB")

@@ -1,4 +1,4 @@
-"""The order of examples: which examples each batch holds."""
+"""The order of examples: which examples are in each batch."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from algebranets.lab.data.batches import generator
 class Order:
     """The numbers of the examples in each batch.
 
-    With a seed, every pass is shuffled anew and leaves out the examples that do not fill a batch. Without a seed, a
-    pass is in order, and its last batch is filled up with -1, which is no example.
+    With a seed, each pass has a new random order, and examples that do not fill a batch are left out. Without a seed,
+    examples are in order, and the last batch is padded with -1.
 
     Args:
         num_examples: The number of examples.
-        batch_size: Examples in a batch.
+        batch_size: The number of examples in a batch.
         seed: Decides the order; None for no shuffling.
 
     >>> [rows.tolist() for _, _, rows in Order(5, batch_size=2).steps(0, 3)]
@@ -49,7 +49,7 @@ class Order:
         return whole + (self.seed is None and rest > 0)
 
     def examples(self, epoch: int) -> Int[Tensor, "batches batch"]:
-        """The examples of all batches of a pass."""
+        """The examples of all batches in the pass ``epoch``."""
         if self.seed is None:
             order = torch.full((len(self) * self.batch_size,), -1)
             order[: self.num_examples] = torch.arange(self.num_examples)
@@ -60,7 +60,7 @@ class Order:
     def steps(
         self, start: int, stop: int, device: torch.device | str = "cpu"
     ) -> Iterator[tuple[int, int, Int[Tensor, " batch"]]]:
-        """``(pass, place in it, examples)`` of batches ``start`` to ``stop - 1``; examples are on ``device``."""
+        """Yield ``(pass, place in it, examples)`` of batches ``start`` to ``stop - 1``; examples are on ``device``."""
         for epoch, steps in groupby(range(start, stop), lambda step: step // len(self)):
             examples = self.examples(epoch).to(device)
             for step in steps:

@@ -1,7 +1,7 @@
 """A reader of Python 2's pickles that runs no code in them.
 
-A pickle is a program: it may name any function and call it. CIFAR's pickles name three things of numpy. They get
-stand-ins that only hold what they are given; every other name is refused.
+A pickle is a program: it can name any function and call it. CIFAR's pickles name three objects of numpy. This reader
+replaces them by classes that only store their arguments, and refuses every other name.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from typing import Any
 
 
 class Dtype:
-    """Stands for ``numpy.dtype``."""
+    """A stand-in for ``numpy.dtype``."""
 
     def __init__(self, name: object = None, *_: object) -> None:
         self.name = name
 
     def __setstate__(self, state: object) -> None:
-        """Ignore byte order and alignment; bytes have none."""
+        """Ignore byte order and alignment, which bytes do not have."""
 
 
 class Array:
-    """Stands for ``numpy.ndarray``: its shape, the name of its type, its bytes."""
+    """A stand-in for ``numpy.ndarray`` with its shape, the name of its type and its bytes."""
 
     shape: object = ()
     dtype: object = None
@@ -49,7 +49,7 @@ _STAND_INS = {
 
 
 class _Unpickler(pickle._Unpickler):
-    """Python's own unpickler, since the one in C can be made to allocate 32 GiB by a number in a small pickle."""
+    """The unpickler that is written in Python. A small pickle can make the one in C allocate 32 GiB."""
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in _STAND_INS:
@@ -58,7 +58,7 @@ class _Unpickler(pickle._Unpickler):
 
 
 def load(path: Path, data: mmap.mmap | bytes) -> Any:
-    """Read the pickle ``data`` of the file ``path``: dictionaries, lists, strings, numbers and `Array`."""
+    """Read the pickle ``data`` of the file ``path``; it may hold dictionaries, lists, strings, numbers and arrays."""
     try:
         return _Unpickler(io.BytesIO(data), encoding="latin1").load()
     except Exception as error:  # a damaged pickle may raise anything

@@ -9,19 +9,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-#: The environment variable that says where data sets are.
+#: The environment variable with the path of the folder of data sets.
 ROOT = "ALGEBRANETS_DATA"
 
-#: The end of errors about a file.
+#: The last sentence of errors about a damaged file.
 AGAIN = "It is cut off or damaged: get it again."
 
-#: Bytes that are searched at once when lines are counted.
+#: The number of bytes that are searched at once when lines are counted.
 _PIECE = 1 << 24
 
 
 @dataclass(frozen=True)
 class Known:
-    """The size and checksum of a published file, as far as they are known."""
+    """The size, checksum and line count of a published file, as far as we know them."""
 
     size: int | None = None
     md5: str | None = None
@@ -29,7 +29,7 @@ class Known:
 
 
 def content(path: Path, known: Known | None = None) -> mmap.mmap:
-    """The bytes of a file, checked, and mapped into memory; writing to them does not change the file."""
+    """Map a file into memory and check its bytes. Writing to them does not change the file."""
     if not path.stat().st_size:
         raise ValueError(f"{path} is empty. {AGAIN}")
     with path.open("rb") as file:
@@ -39,7 +39,7 @@ def content(path: Path, known: Known | None = None) -> mmap.mmap:
 
 
 def check(path: Path, data: mmap.mmap | bytes, known: Known | None) -> None:
-    """Raise an error if the bytes ``data`` of ``path`` differ from what is known of the file.
+    """Raise an error if the bytes ``data`` of the file ``path`` do not match ``known``.
 
     >>> check(Path("enwik8"), b"<mediawiki", Known(size=100_000_000))
     Traceback (most recent call last):
@@ -60,19 +60,19 @@ def check(path: Path, data: mmap.mmap | bytes, known: Known | None) -> None:
 
 
 def data_root(root: Path | str | None = None) -> Path:
-    """The folder of data sets: ``root``, or what ``ALGEBRANETS_DATA`` says, or ``data`` in the working directory."""
+    """The folder of data sets: ``root``, else ``$ALGEBRANETS_DATA``, else ``data`` in the working directory."""
     return Path(os.path.expanduser(root or os.environ.get(ROOT) or "data"))
 
 
 def find_files(name: str, root: Path, folders: Sequence[str], files: Sequence[Sequence[str]], how: str) -> list[Path]:
-    """Find the files of a data set, in the first folder that has one of them.
+    """Find the files of a data set in the first folder that has any of them.
 
     Args:
         name: The data set's name, for errors.
         root: The folder of data sets.
-        folders: Folders in it to look in.
+        folders: The folders to search, relative to ``root``.
         files: The files, each with its possible names.
-        how: The sentence that says how to get them, for errors.
+        how: A sentence on how to get the files, for errors.
     """
     for folder in (root / folder for folder in folders):
         found = [path for names in files for path in [folder / n for n in names if (folder / n).is_file()][:1]]
@@ -85,7 +85,7 @@ def find_files(name: str, root: Path, folders: Sequence[str], files: Sequence[Se
 
 
 def find_folder(name: str, root: Path, folders: Sequence[str], how: str) -> Path:
-    """The first of ``folders`` in ``root`` that has a folder ``train``; ``name`` and ``how`` are for errors."""
+    """Find the first of ``folders`` in ``root`` that has a folder ``train``; ``name`` and ``how`` are for errors."""
     for folder in folders:
         if (root / folder / "train").is_dir():
             return root / folder
@@ -93,7 +93,7 @@ def find_folder(name: str, root: Path, folders: Sequence[str], how: str) -> Path
 
 
 def _not_found(name: str, root: Path, folders: Sequence[str], what: str, how: str) -> ValueError:
-    """The error for a data set that is not there: what was looked for, where, and how to get it."""
+    """The error for a missing data set: what was searched for, where, and how to get it."""
     places = ", ".join(folder for folder in folders if folder != ".")
     return ValueError(
         f"{name} is not there: looked for {what} in {root.absolute()} and, in it, {places}. {how} "

@@ -1,4 +1,4 @@
-"""Images in memory: batches are cropped, flipped and normalized on the model's device, all rows at once."""
+"""Images in memory. Whole batches are cropped, flipped and normalized at once, on the model's device."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class ImageTensors:
     """A data set of square images in memory.
 
     Args:
-        name: Its name.
+        name: The data set's name.
         train_images: Training images, as bytes.
-        train_labels: The number of each training image's class.
+        train_labels: The class number of each training image.
         test_images: Test images, as bytes.
-        test_labels: The number of each test image's class.
+        test_labels: The class number of each test image.
         classes: The names of the classes.
 
     >>> images, labels = torch.randint(256, (40, 3, 8, 8), dtype=torch.uint8), torch.arange(40) % 2
@@ -100,11 +100,11 @@ class ImageTensors:
         Args:
             batch_size: Images in a batch, over all processes.
             crop: The side of the crops; by default the images' side.
-            padding: Black pixels around each image before it is cropped.
+            padding: The number of black pixels on each side of an image before it is cropped.
             flip: Whether half of the images are mirrored.
             workers: Not used here; folders of images use it.
             seed: Decides order, crops and mirroring.
-            device: Where batches are made.
+            device: The device of the batches.
             share: The rows that this process takes.
         """
         if not 0 <= padding <= self.image_size:
@@ -137,7 +137,7 @@ class ImageTensors:
         Args:
             batch_size: Images in a batch, over all processes.
             workers: Not used here; folders of images use it.
-            device: Where batches are made.
+            device: The device of the batches.
             share: The rows that this process takes.
             crop: Not used here; folders of images use it.
         """
@@ -169,7 +169,7 @@ class TrainingImages(Batches):
         windows = self.images.unfold(2, self.crop, 1).unfold(3, self.crop, 1)
         for epoch, place, examples in self.order.steps(start, stop, device):
             examples = examples[self.rows]
-            # Drawn for the whole batch, so that processes together see what one process sees.
+            # Draw for the whole batch, so that several processes together get the same crops as one process.
             source = generator(self.seed, epoch, place, device=device)
             top, left = torch.randint(windows.shape[2], (2, batch_size), generator=source, device=device)[:, self.rows]
             mirrored = torch.rand(batch_size, generator=source, device=device)[self.rows] < 0.5
@@ -214,7 +214,7 @@ def _check(part: str, images: Tensor, labels: Tensor, num_classes: int) -> None:
 
 
 def check_labels(what: str, labels: Tensor, num_classes: int) -> None:
-    """Raise an error for labels that are of no class; ``what`` names them."""
+    """Raise an error if labels are not between 0 and ``num_classes - 1``; ``what`` names the labels in the error."""
     if not 0 <= int(labels.min()) <= int(labels.max()) < num_classes:
         raise ValueError(
             f"{what} must lie between 0 and {num_classes - 1}; got labels from {labels.min()} to {labels.max()}."

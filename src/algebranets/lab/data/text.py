@@ -1,4 +1,4 @@
-"""Text as bytes: each row of a batch continues in the next batch, so that a model's state can be carried."""
+"""Text as bytes. Each row of a batch continues in the next batch, so a model can carry its state."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Text:
     """A text in three parts; a token is a byte.
 
     Args:
-        name: Its name.
+        name: The text's name.
         train: The bytes to train on.
         valid: The bytes to evaluate on.
         test: The bytes to test on.
@@ -52,7 +52,7 @@ class Text:
         return f"<{self.name}: {counts} characters>"
 
     def part(self, split: str) -> UInt8[Tensor, " part"]:
-        """The part of this name, one of `SPLITS`."""
+        """The part named ``split``, one of `SPLITS`."""
         return getattr(self, checks.one_of("split", split, SPLITS))
 
     def training(
@@ -65,17 +65,17 @@ class Text:
         device: torch.device | str = "cpu",
         share: Share = WHOLE,
     ) -> Batches:
-        """Batches of rows; each row continues in the next batch until the pass is over.
+        """Batches of rows; each row continues in the next batch until the pass ends.
 
-        Each pass starts at another character, so that the text is cut at other places.
+        Each pass starts at a random character, so that rows are cut at different places.
 
         Args:
             batch_size: Rows in a batch, over all processes.
             length: Characters in a row.
-            fresh_every: The model's state is dropped when a pass starts and, if this is not 0, after so many batches:
-                the model then learns how to start without context.
+            fresh_every: If not 0, the model's state is dropped every ``fresh_every`` batches, so that the model learns
+                to start without context. The state is always dropped when a pass starts.
             seed: Decides where each pass starts.
-            device: Where the text is put.
+            device: The device of the text.
             share: The rows that this process takes.
         """
         _check_sizes(batch_size, length)
@@ -97,15 +97,15 @@ class Text:
         device: torch.device | str = "cpu",
         share: Share = WHOLE,
     ) -> Batches:
-        """Batches in which each character of a part, except for the first, is a target once.
+        """Batches in which each character of a part, except for the first, is a target exactly once.
 
-        Targets that fill up the last batch are `IGNORED`.
+        Targets that pad the rows are `IGNORED`.
 
         Args:
             batch_size: Rows in a batch, over all processes.
             length: Characters in a row.
             split: The part, one of `SPLITS`.
-            device: Where the text is put.
+            device: The device of the text.
             share: The rows that this process takes.
         """
         _check_sizes(batch_size, length)
@@ -130,7 +130,7 @@ class TrainingText(Batches):
 
     @property
     def stride(self) -> int:
-        """Characters between the starts of two rows; there is room for the pass's offset after the last row."""
+        """The number of characters from one row's start to the next; it leaves room for the offset of each pass."""
         return (len(self.text) - self.length) // self.batch_size
 
     def __len__(self) -> int:
@@ -159,7 +159,7 @@ class EvaluationText(Batches):
 
     @property
     def stride(self) -> int:
-        """Targets in a row, over all batches."""
+        """The number of targets in a row, over all batches."""
         return math.ceil((len(self.text) - 1) / self.batch_size)
 
     def __len__(self) -> int:
@@ -173,7 +173,7 @@ class EvaluationText(Batches):
             inside = torch.arange(place * self.length, (place + 1) * self.length, device=device)
             at = begins + inside
             targets = self.text[(at + 1).clamp(max=last)].long()
-            is_ignored = (inside >= self.stride) | (at >= last)  # another row's, or after the end
+            is_ignored = (inside >= self.stride) | (at >= last)  # belongs to the next row, or is after the end
             yield (
                 self.text[at.clamp(max=last)].long(),
                 targets.masked_fill(is_ignored, IGNORED),

@@ -1,1 +1,1 @@
-"""Figures in the house style, as SVG: what the report and the benchmarks draw with."""
+"""Drawing of figures in the house style, as SVG, for the report and the benchmarks."""

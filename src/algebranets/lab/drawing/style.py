@@ -1,4 +1,4 @@
-"""Colors and marks of the algebras, panels and legends: what all figures share."""
+"""The style that all figures share: colors and marks of the algebras, panels, legends."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 from algebranets.algebra import CATALOGUE
 
-#: A placeholder color: `svg.render` replaces it by the text color of the page.
+#: A placeholder color, which `svg.render` replaces by the text color of the page.
 INK = "#010203"
 
 #: Text stays text, so that the page's font is used and a browser can search it. Dollar signs do not start formulas.
@@ -41,8 +41,8 @@ _SETTINGS: dict[Any, Any] = {
     "legend.frameon": False,
 }
 
-#: In the catalogue's order; the real network has the text color. All of them are visible on light and dark pages. Marks
-#: and dashes differ too, for readers who cannot tell the colors apart.
+#: The colors of the algebras, in the catalogue's order; R has the text color. All colors are visible on light and dark
+#: pages. Marks and dashes differ too, for readers who cannot tell the colors apart.
 COLORS = (
     INK, "#2f7fc4", "#d55e00", "#b5569a", "#8d7a1c", "#6a72d9", "#009e73", "#a0695a", "#7b8794", "#c44e52",
 )  # fmt: skip
@@ -56,15 +56,15 @@ _FILLS: tuple[Any, ...] = ("full", "bottom", "left", "top", "right")
 
 
 def house_style() -> AbstractContextManager[None]:
-    """A context in which matplotlib has our settings; make and save figures inside it."""
+    """A context in which matplotlib has our settings. Make and save figures inside it."""
     return matplotlib.rc_context(_SETTINGS)
 
 
 def places(algebras: Iterable[str]) -> dict[str, int]:
     """The place of each algebra in `COLORS` and in the list of marks.
 
-    Algebras of the catalogue have their place in the catalogue, whatever else is drawn. Other algebras get the places
-    that are left over, except that of R.
+    Algebras of the catalogue always have their place in the catalogue. Other algebras get the remaining places, except
+    that of R.
 
     >>> places(["R", "M2R", "mine"])
     {'R': 0, 'M2R': 2, 'mine': 1}
@@ -103,7 +103,7 @@ def mark_style(place: int, variant: int = 0) -> dict[str, Any]:
 
 
 def panels(number: int) -> tuple[Figure, list[Axes]]:
-    """A figure with ``number`` panels side by side, each readable on a phone."""
+    """A figure with ``number`` panels side by side. Each panel is readable on a phone."""
     figure = Figure(figsize=(4.9 * number, 3.9), layout="constrained")
     return figure, list(figure.subplots(1, number, squeeze=False)[0])
 

@@ -1,4 +1,4 @@
-"""SVG text of matplotlib figures, with the text color of the page around it."""
+"""Matplotlib figures as SVG, in the text color of the page around them."""
 
 from __future__ import annotations
 
@@ -39,6 +39,6 @@ def render(figure: Figure, name: str, description: str) -> str:
 
 
 def standalone(svg: str) -> str:
-    """The text of an SVG file from what `render` returns; it follows the reader's light or dark mode."""
+    """Turn the result of `render` into the text of an SVG file, which follows the reader's light or dark mode."""
     opening = svg.index(">") + 1
     return f'<?xml version="1.0" encoding="utf-8"?>\n{svg[:opening]}{_STANDALONE}{svg[opening:]}'

@@ -42,7 +42,7 @@ from algebranets.lab.recipes.text import (
 )
 from algebranets.lab.train import Experiment
 
-#: Every recipe, by the name that `create` and the command line take: the paper's, those around them, and small ones.
+#: Every recipe by its name: the paper's experiments, related experiments, and small ones.
 RECIPES: dict[str, Callable[[str, float], Experiment]] = {
     "resnet50": resnet50,
     "mobilenet_v1": mobilenet_v1,
@@ -69,12 +69,12 @@ RECIPES: dict[str, Callable[[str, float], Experiment]] = {
 def create(
     name: str, algebra: str = "R", width: float = 1.0, seed: int = 0, settings: Mapping[str, Any] | None = None
 ) -> Experiment:
-    """Create the experiment of a recipe.
+    """Create an experiment from a recipe.
 
     Args:
         name: A key of `RECIPES`.
         algebra: The algebra's name, a constructor such as ``clifford(2, 0)``, or the path of a table file.
-        width: A multiplier of the network's sizes, which are rounded to whole tuples.
+        width: The multiplier of the network's sizes; the results are rounded to whole tuples.
         seed: Decides initial weights, batches and dropout.
         settings: Settings that differ from the recipe's, by dotted name.
 
@@ -87,7 +87,7 @@ def create(
 
 
 def cost(experiment: Experiment) -> Account:
-    """Count the parameters and multiply-adds of an experiment's model for one image or token, without its data.
+    """Count the parameters and multiply-adds of an experiment's model for one image or token, without loading data.
 
     Args:
         experiment: An experiment on one of `algebranets.lab.data.DATASETS`.

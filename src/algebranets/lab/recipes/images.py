@@ -1,4 +1,4 @@
-"""Recipes on images: the paper's experiments, the same networks on other data sets, and a small one."""
+"""Recipes on images: the paper's experiments, the same networks on other data sets, and a small experiment."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import replace
 from algebranets import algebra as algebras
 from algebranets.lab.train import Experiment, Images, Optimizer, Pruning, Schedule
 
-#: Section 4.1: 180 epochs; the learning rate is multiplied by 0.1 after these.
+#: Section 4.1: the number of epochs, and the epochs after which the learning rate is multiplied by 0.1.
 IMAGENET_EPOCHS, MILESTONES = 180, (60, 100, 140, 160)
-#: The paper prints 2.5 for batches of 256, which looks like the rate of a far larger batch. Goyal et al. (2017) take
-#: 0.1 for 256 and scale it with the batch. We do the same: 2.5 belongs to a batch of 6400.
+#: The paper prints 2.5 for batches of 256, which looks like the rate for a far larger batch. Goyal et al. (2017) use
+#: 0.1 for 256 and scale it with the batch size. By this rule 2.5 belongs to a batch of 6400. We use 0.1.
 IMAGENET_LR = 0.1
 IMAGENET_L2 = 1e-4
-#: What the paper multiplies the L2 of AlgebraNets by (Section 4.1).
+#: The factors by which the paper scales the L2 of AlgebraNets (Section 4.1).
 RESNET_L2_SCALE, MOBILENET_L2_SCALE = 0.725, 0.625
 
 
@@ -51,7 +51,7 @@ def tiny_imagenet_mobilenet(algebra: str, width: float) -> Experiment:
 
 
 def _imagenet(model: str, algebra: str, width: float, l2_scale: float) -> Experiment:
-    """``l2_scale`` multiplies the L2 of AlgebraNets. The activation is swish, as in the paper's trade-off figures."""
+    """An experiment on ImageNet with swish, as in the paper's trade-off figures; ``l2_scale`` is for AlgebraNets."""
     decay = IMAGENET_L2 * (l2_scale if algebras.get(algebra).dim > 1 else 1)
     return Experiment(
         recipe=model,
@@ -74,8 +74,8 @@ def _tiny_imagenet(recipe: str, imagenet: Experiment) -> Experiment:
 def cifar10(algebra: str, width: float) -> Experiment:
     """A row of the CIFAR-10 table (appendix); ``--set model.norm=whitening`` makes the whitened rows.
 
-    The paper gives the crops and flips. It leaves open schedule, learning rate, L2, label smoothing and batch size:
-    these are ours. The L2 is smaller for AlgebraNets, as the paper found on ImageNet.
+    The paper gives the crops and flips, but not the schedule, learning rate, L2, label smoothing and batch size. These
+    are ours. The L2 is smaller for AlgebraNets, as in the paper's ImageNet experiments.
     """
     decay = 5e-4 if algebras.get(algebra).dim == 1 else 3e-4
     return Experiment(
@@ -94,8 +94,8 @@ def cifar10(algebra: str, width: float) -> Experiment:
 def cifar10_pruned(algebra: str, width: float) -> Experiment:
     """The CIFAR-10 network with nine of ten tuples pruned during training: Section 4.2 in minutes on a GPU.
 
-    ``--set pruning.sparsity=0`` trains the dense network; ``pruning.unit=component`` and ``pruning.criterion`` are
-    what the paper compares (Tables 4 and 5).
+    ``--set pruning.sparsity=0`` trains the dense network. ``pruning.unit=component`` and ``pruning.criterion`` give the
+    variants that the paper compares in Tables 4 and 5.
     """
     dense = cifar10(algebra, width)
     return replace(dense, recipe="cifar10-pruned", epochs=40, evaluations=5, pruning=Pruning(sparsity=0.9))
@@ -109,7 +109,7 @@ def cifar100(algebra: str, width: float) -> Experiment:
 def mnist(algebra: str, width: float) -> Experiment:
     """The CIFAR-10 network on MNIST: not in the paper, and not trained to the end by us.
 
-    Images are shifted by up to two pixels and not mirrored, because a mirrored digit is no digit.
+    Images are shifted by up to two pixels and not mirrored, because a mirrored digit is not a digit.
     """
     data = Images("mnist", batch_size=500, padding=2, flip=False)
     return replace(cifar10(algebra, width), recipe="mnist", data=data, epochs=20, evaluations=10)

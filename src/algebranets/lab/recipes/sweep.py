@@ -1,4 +1,4 @@
-"""Sweeps: many runs of one recipe, several at the same time, each in a process of its own."""
+"""Sweeps: many runs of one recipe, several at a time, each in its own process."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class Job:
     """One run of a sweep.
 
     Args:
-        experiment: What it trains.
-        folder: Its folder.
-        command: The command line that trains it.
-        process: Its process, while it runs.
+        experiment: The experiment to train.
+        folder: The run's folder.
+        command: The command line of the process that trains it.
+        process: The process while it runs; otherwise None.
         failed: Whether the process ended without a result.
     """
 
@@ -40,40 +40,40 @@ class Job:
         self.result = self._done()
 
     def _done(self) -> Result | None:
-        """The folder's result, if it is this experiment's."""
+        """The result in the folder; None if the folder has none, or belongs to another experiment."""
         return self.folder.finished() if self.folder.holds(self.experiment) else None
 
     @property
     def output(self) -> Path:
-        """The file that holds what its process prints."""
+        """The file with the output of the process."""
         return self.folder.path / "output.txt"
 
     @property
     def last_words(self) -> str:
-        """The last line its process printed."""
+        """The last line that the process printed."""
         lines = self.output.read_text(encoding="utf-8", errors="replace").split("\n") if self.output.exists() else []
         return next((line.strip() for line in reversed(lines) if line.strip()), "it printed nothing")
 
     @property
     def waiting(self) -> bool:
-        """Whether it has not started yet."""
+        """Whether the job still has to be started."""
         return self.result is None and self.process is None and not self.failed
 
     def start(self) -> None:
-        """Start its process, in a session of its own, so that only `stop` sends it signals."""
+        """Start the process in its own session, so that Ctrl-C does not reach it; `stop` ends it."""
         self.folder.path.mkdir(parents=True, exist_ok=True)
         with self.output.open("ab") as output:
             self.process = subprocess.Popen(self.command, stdout=output, stderr=output, start_new_session=True)
 
     def poll(self) -> None:
-        """Notice when its process has ended, and read the result."""
+        """Check whether the process has ended, and if so read its result."""
         if self.process is not None and self.process.poll() is not None:
             self.result = self._done()
             self.failed = self.result is None
             self.process = None
 
     def stop(self) -> None:
-        """Ask its process to make a checkpoint and stop, and wait for it."""
+        """Ask the process to save a checkpoint and stop, and wait until it has ended."""
         if self.process is not None:
             self.process.terminate()
             self.process.wait()
@@ -90,17 +90,17 @@ def jobs(
     options: Iterable[str] = (),
     each: Mapping[str, Sequence[Any]] | None = None,
 ) -> list[Job]:
-    """A job for each algebra, width, choice of values and seed.
+    """Create one job for each algebra, width, combination of values and seed.
 
     Args:
         recipe: A key of `recipes.RECIPES`.
         algebras: Names of algebras, or paths of table files.
         widths: Width multipliers.
-        seeds: Seeds.
-        settings: Settings of all runs that differ from the recipe's, by dotted name.
-        out: The folder of the runs' folders.
+        seeds: Random seeds.
+        settings: Settings that differ from the recipe's in all runs, by dotted name.
+        out: The folder for the runs' folders.
         options: Further options of ``algebranets train``.
-        each: Settings with several values, all of which are trained.
+        each: Settings with several values each; every combination of values is trained.
 
     >>> todo = jobs("digits", ["R", "M2R"], [1.0], range(2), {"steps": 5}, Path("runs"))
     >>> [job.experiment.name for job in todo]
@@ -113,7 +113,7 @@ def jobs(
         experiment = recipes.create(recipe, algebra, width, seed, chosen)
         if not any(replace(job.experiment, seed=seed) == experiment for job in made):
             with torch.device("meta"):
-                experiment.build()  # raises if a setting is wrong, before a process is started
+                experiment.build()  # raises an error for a wrong setting, before a process is started
         folder = RunFolder(out / recipe / experiment.name)
         if any(job.folder == folder for job in made):
             raise ValueError(
@@ -128,7 +128,7 @@ def jobs(
 
 
 def run_all(todo: list[Job], at_once: int) -> Iterator[None]:
-    """Run the jobs that are not done, ``at_once`` at the same time; yields every half second."""
+    """Run all unfinished jobs, up to ``at_once`` at a time; yields every half second."""
     try:
         while any(job.waiting or job.process for job in todo):
             for job in todo:

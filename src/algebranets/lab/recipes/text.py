@@ -1,6 +1,6 @@
-"""Recipes on text: the paper's experiments, the same networks on other texts, and small ones.
+"""Recipes on text: the paper's experiments, the same networks on other texts, and small experiments.
 
-Sizes are in real numbers; ``width`` multiplies them, and they are rounded to whole tuples (and whole heads).
+Sizes count real numbers. ``width`` multiplies them, and they are rounded to whole tuples (and whole heads).
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from algebranets.product import nearest_multiple
 def transformer_xl(algebra: str, width: float) -> Experiment:
     """The "efficient" Transformer-XL on enwik8 (Section 4.3, Table 2): 24 layers over R, 42 over any other algebra.
 
-    The paper does not say where layer norms are. They are first here, because many layers then learn sooner. Every
-    hundredth batch starts without a memory; otherwise the network would not learn to continue a short prompt. The
-    validation text is cut into sixteen rows. In each row the network looks back 4608 characters, as in the paper,
-    except at the row's start.
+    The paper does not say where layer norms are. They come first here, because deep networks then learn sooner. Every
+    hundredth batch starts without a memory. Otherwise the network would not learn to continue a short prompt. The
+    validation text is split into sixteen rows. In each row the network looks back 4608 characters, as in the paper,
+    except at the start of the row.
     """
     real = algebras.get(algebra).dim == 1
     head, num_heads = whole(128, algebra), nearest_multiple(4 * width, 1)
@@ -55,9 +55,9 @@ def transformer_xl(algebra: str, width: float) -> Experiment:
 def transformer_xl_short(algebra: str, width: float) -> Experiment:
     """The networks of `transformer_xl` in 25 minutes: shorter windows, no dropout, higher learning rates.
 
-    None of it is in the paper. In 25 minutes a text is read a few times only, and dropout made M2(R) worse. The
-    learning rate falls with the number of products in a sum. M2(R) has half as many as R, so its rate is twice R's (in
-    the paper it is 2.5 times R's).
+    These settings are not in the paper. In 25 minutes a text is read only a few times, and dropout made M2(R) worse.
+    The learning rate is inversely proportional to the number of products in a sum, `fan_in`. M2(R) sums half as many
+    products as R, so its rate is twice that of R (2.5 times in the paper).
     """
     paper = transformer_xl(algebra, width)
     return replace(
@@ -76,7 +76,11 @@ def transformer_xl_short(algebra: str, width: float) -> Experiment:
 
 
 def transformer_xl_small(algebra: str, width: float) -> Experiment:
-    """A Transformer-XL of twelve layers over every algebra, to compare widths; trained as `transformer_xl_short`."""
+    """A Transformer-XL of twelve layers over every algebra, to compare widths.
+
+    It trains for 2000 steps with a higher learning rate and fewer evaluations. The other settings are those of
+    `transformer_xl_short`.
+    """
     short = transformer_xl_short(algebra, width)
     head, num_heads = whole(64, algebra), nearest_multiple(4 * width, 1)
     sizes = {"num_layers": 12, "d_model": head * num_heads, "num_heads": num_heads, "ff_size": 3 * head * num_heads}
@@ -109,7 +113,7 @@ def gru(algebra: str, width: float) -> Experiment:
 def gru_short(algebra: str, width: float) -> Experiment:
     """The GRU at half the size, in minutes, trained on WikiText-2 and judged on WikiText-103's validation text.
 
-    We did not have the training text of WikiText-103.
+    WikiText-103's own training text was not available to us.
     """
     paper = gru(algebra, width / 2)
     return replace(
@@ -137,7 +141,7 @@ def wikitext_2_gru(algebra: str, width: float) -> Experiment:
 
 
 def char_lm(algebra: str, width: float) -> Experiment:
-    """A small GRU on a text of your own (``--data my.txt``); without one, on Python's own reference."""
+    """A small GRU on your own text (``--data my.txt``), or by default on Python's language reference."""
     return Experiment(
         recipe="char-lm",
         algebra=algebra,
@@ -152,7 +156,7 @@ def char_lm(algebra: str, width: float) -> Experiment:
 
 
 def fan_in(size: int, algebra: str) -> int:
-    """How many products are summed for one output of a layer with ``size`` real inputs.
+    """The number of products that are summed for one output of a layer with ``size`` real inputs.
 
     >>> fan_in(512, "R"), fan_in(512, "H"), fan_in(512, "M2R")
     (512, 512, 256)
@@ -162,7 +166,7 @@ def fan_in(size: int, algebra: str) -> int:
 
 
 def whole(size: float, algebra: str) -> int:
-    """The size nearest to ``size`` that holds whole tuples of an algebra.
+    """The size nearest to ``size`` that is a multiple of the algebra's dimension.
 
     >>> whole(1000, "M3R")
     999

@@ -1,1 +1,1 @@
-"""Reports on finished runs: tables, figures and a page, next to what the paper prints."""
+"""Reports on finished runs: tables, figures and a page, compared with the paper."""

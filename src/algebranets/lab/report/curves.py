@@ -18,9 +18,9 @@ from algebranets.lab.train.results import Result
 
 #: The name of the training loss in a curve's rows.
 LOSS = "train_loss"
-#: So few points are not drawn as a curve.
+#: A network is drawn only if one of its runs has more points than this.
 _TOO_FEW = 2
-#: The points of a curve by step: (place on the horizontal axis, value).
+#: The points of a curve, by step: (place on the horizontal axis, value).
 Curve = dict[float, tuple[float, float]]
 
 
@@ -28,14 +28,14 @@ def learning(study: Study, groups: Sequence[Group], quantity: str, name: str, cl
     """Learning curves: a thin line for each seed, and a bold one for their mean.
 
     Args:
-        study: The study the networks belong to.
+        study: The study that the networks belong to.
         groups: The networks to draw.
-        quantity: What is drawn: the metric, or `LOSS`.
+        quantity: The quantity on the vertical axis: the metric, or `LOSS`.
         name: The figure's name within the page.
-        clocks: What it is drawn against, from `clocks`; one panel each.
+        clocks: The horizontal axes, from the function `clocks`; one panel each.
 
     Returns:
-        The figure as an ``<svg>`` element, or None if no run has a curve.
+        The figure as an ``<svg>`` element, or None if no run has enough points.
     """
     drawn = [
         group for group in groups if any(len(_curve(run, clocks[0], quantity)) > _TOO_FEW for run in group.results)
@@ -53,7 +53,7 @@ def learning(study: Study, groups: Sequence[Group], quantity: str, name: str, cl
 
 
 def clocks(runs: Iterable[Result]) -> list[str]:
-    """What curves are drawn against: characters and minutes for texts, else epochs, or steps if epochs are few."""
+    """The horizontal axes of curves: characters and minutes for texts, else epochs, or steps if epochs are few."""
     runs = list(runs)
     if all("length" in run.experiment.get("data", {}) for run in runs):
         return ["characters", "minutes"]
@@ -94,7 +94,7 @@ def _place(run: Result, row: dict[str, float], clock: str) -> float:
 
 
 def _mean(curves: list[Curve]) -> Curve:
-    """The mean of the curves at the steps that all of them have; the first curve if there are none."""
+    """The mean of the curves at the steps that they all share; the first curve if they share none."""
     first, *others = curves
     common = [step for step in first if all(step in other for other in others)]
     if not common:

@@ -1,4 +1,4 @@
-"""What a real network of the same quality would cost, interpolated between real networks that were trained."""
+"""The cost of a real network of the same quality, interpolated between real networks that were trained."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Cost(NamedTuple):
 
 
 def real_sizes(study: Study) -> list[Group]:
-    """The real networks from small to large, without those that are worse than a smaller one."""
+    """The real networks from small to large, without those that are not better than a smaller one."""
     found: list[Group] = []
     for group in sorted(study.finished, key=lambda group: group.first.parameters):
         is_plain = group.is_real and not set(study.changed(group)) - SIZES
@@ -46,13 +46,13 @@ def real_cost(study: Study, group: Group) -> Cost | None:
 
 
 def matched(study: Study) -> list[tuple[Group, Cost]]:
-    """The networks over other algebras than R, each with its `real_cost`, where that is known."""
+    """The networks over algebras other than R whose `real_cost` is known, each with that cost."""
     found = [(group, real_cost(study, group)) for group in study.finished if not group.is_real]
     return [(group, real) for group, real in found if real]
 
 
 def _interpolate(a: float, b: float, along: float) -> float:
-    """The number that lies ``along`` the way from a to b, by logarithms.
+    """Interpolate between ``a`` (along = 0) and ``b`` (along = 1), linearly in the logarithm.
 
     >>> _interpolate(1, 100, 0.5)
     10.0

@@ -1,4 +1,4 @@
-"""Figures of quality against cost, as the paper's Figures 1 and 2."""
+"""Figures of quality against cost, as in the paper's Figures 1 and 2."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ COSTS = {"parameters": "parameters", "multiplies": "multiply-adds"}
 
 
 def trade_off(study: Study, costs: Sequence[str] = tuple(COSTS)) -> str:
-    """Quality against cost, with logarithmic axes; hollow marks are the paper's figures.
+    """Quality against cost on a logarithmic axis. Hollow marks are the paper's figures.
 
     Args:
         study: The study whose finished rows are drawn.
@@ -55,7 +55,7 @@ def trade_off(study: Study, costs: Sequence[str] = tuple(COSTS)) -> str:
 
 
 def _joined(study: Study) -> Iterator[tuple[str, int, list[Group]]]:
-    """The lines of the figure: name, number among the lines of its algebra, and networks, which differ in size only."""
+    """The lines of the figure: name, number among the lines of the algebra, and networks that differ only in size."""
     lines: dict[str, list[Group]] = {}
     for group in study.finished:
         others = {key: value for key, value in study.changed(group).items() if key not in SIZES}
@@ -70,8 +70,8 @@ def draw(study: Study, panel: Axes, at: list[float], groups: list[Group], name: 
     """Draw networks of one algebra as a line with marks and error bars.
 
     Args:
-        study: The study they belong to.
-        panel: Where to draw.
+        study: The study that the networks belong to.
+        panel: The panel to draw in.
         at: The place of each network on the horizontal axis.
         groups: The networks.
         name: The line's name in the legend.
@@ -90,7 +90,7 @@ def _draw_printed(study: Study, panel: Axes, groups: list[Group], cost: str) -> 
     """Draw the paper's figures as hollow marks, each joined to ours by a thin line."""
     for group in groups:
         if group.printed:
-            # The paper counts operations in other ways, so its figure is drawn at our count of the same network.
+            # The paper counts operations differently, so its figure is drawn at our count for the same network.
             millions = group.printed.parameters if cost == "parameters" else ""
             place = 1e6 * float(millions) if millions else getattr(group.first, cost)
             look = places(study.algebras)[group.algebra]

@@ -1,4 +1,4 @@
-"""Runs of one network that differ only in their seeds, which are one row of a report."""
+"""A row of a report: the runs of one network, which differ only in their seeds."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from algebranets.algebra import R
 from algebranets.lab.report.paper.rows import ROW_SETTINGS, PrintedRow, printed_row
 from algebranets.lab.train.results import Result
 
-#: The settings by which pruned networks are compared, and their usual values: nothing is pruned, and if something is,
-#: then whole tuples of small norm.
+#: The settings by which pruned networks are compared, with their usual values: no pruning, and in pruned networks
+#: whole tuples with the smallest norms.
 PRUNING: dict[str, Any] = {"pruning.sparsity": 0, "pruning.unit": "tuple", "pruning.criterion": "norm"}
 
 
@@ -29,7 +29,7 @@ class Group:
 
     @property
     def first(self) -> Result:
-        """The first run, for what all runs share."""
+        """The first run, used to read values that all runs share."""
         return self.results[0]
 
     @property
@@ -42,7 +42,7 @@ class Group:
 
     @cached_property
     def changes(self) -> dict[str, Any]:
-        """The settings that are not the recipe's own; see `changes_of`."""
+        """The settings that differ from the recipe; see `changes_of`."""
         return changes_of(self.first)
 
     @property
@@ -117,7 +117,7 @@ class Group:
         """Whether the runs differ in more than their seeds, because the recipe changed between them."""
         ignored = ("seed", "steps", "evaluations") if self.first.experiment.get("budget") else ("seed",)
         prunings = [result.experiment.get("pruning", {}) if self.sparsity else {} for result in self.results]
-        known = set.intersection(*map(set, prunings))  # an older row lacks settings that did not exist then
+        known = set.intersection(*map(set, prunings))  # older rows lack settings that were added later
         experiments = [
             {**result.experiment, **dict.fromkeys(ignored), "pruning": {key: pruning[key] for key in known}}
             for result, pruning in zip(self.results, prunings, strict=True)
@@ -126,22 +126,22 @@ class Group:
 
     @cached_property
     def printed(self) -> PrintedRow | None:
-        """The paper's row of this network; None if it has none, or if the network was trained in another way."""
+        """The paper's row for this network; None if the paper has none, or for changes besides `ROW_SETTINGS`."""
         if set(self.changes) - ROW_SETTINGS:
             return None
         return printed_row(self.first.recipe, self.algebra, self.first.width, self.first.experiment.get("model", {}))
 
     @property
     def difference_to_paper(self) -> float | None:
-        """Our mean minus the printed figure; None without a printed row."""
+        """Our mean minus the printed figure; None if there is no printed row."""
         return None if self.printed is None else self.mean - float(self.printed.quality)
 
 
 def changes_of(result: Result) -> dict[str, Any]:
-    """The settings of a run that are not the recipe's own.
+    """The settings of a run that differ from the recipe.
 
-    Pruning settings are included whenever they are not the usual ones (`PRUNING`), even if they are the recipe's own.
-    Where nothing is pruned, they are left out.
+    Pruning settings are included if they differ from the usual ones (`PRUNING`), even if they are the recipe's own. If
+    nothing is pruned, they are left out.
     """
     pruning = result.experiment.get("pruning", {})
     if not pruning.get("sparsity"):

@@ -1,4 +1,4 @@
-"""How reports write numbers."""
+"""Formatting of the numbers in reports."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 #: A metric's name, its unit, and its number of decimals.
 _METRICS = {"accuracy": ("top-1 accuracy", " %", 2), "bpc": ("bits per character", "", 3)}
 
-#: The text that stands for a missing number.
+#: The text for a missing number.
 NONE = "–"
 
 
@@ -22,7 +22,7 @@ def metric_name(metric: str) -> str:
 
 
 def quality(value: float, metric: str, unit: bool = False) -> str:
-    """A value of the metric, such as ``94.31``.
+    """A value of a metric, such as ``94.31``.
 
     >>> quality(94.314, "accuracy", unit=True), quality(1.3, "bpc"), quality(float("nan"), "bpc")
     ('94.31 %', '1.300', 'diverged')
@@ -32,7 +32,7 @@ def quality(value: float, metric: str, unit: bool = False) -> str:
 
 
 def difference(value: float | None, metric: str) -> str:
-    """A difference of the metric: with a sign, unless it rounds to zero.
+    """A difference between two values of a metric, with a sign unless it rounds to zero.
 
     >>> difference(-0.104, "accuracy"), difference(0.02, "bpc"), difference(-0.001, "accuracy")
     ('−0.10', '+0.020', '0.00')
@@ -44,7 +44,7 @@ def difference(value: float | None, metric: str) -> str:
 
 
 def amount(number: float) -> str:
-    """A number with three digits and a unit.
+    """A number with three digits, and a suffix if it is large.
 
     >>> amount(3_602_000), amount(937), amount(24_500), amount(1e6)
     ('3.60 M', '937', '24.5 k', '1.00 M')
@@ -56,7 +56,7 @@ def amount(number: float) -> str:
 
 
 def tick(number: float) -> str:
-    """A number with a unit and without trailing zeros, for an axis.
+    """A number for an axis, with a suffix if it is large and without trailing zeros.
 
     >>> tick(1.5e6), tick(2000), tick(0), tick(12)
     ('1.5 M', '2 k', '0', '12')
@@ -75,7 +75,7 @@ def share(part: float, whole: float) -> str:
 
 
 def percent(fraction: float) -> str:
-    """A fraction in percent, not rounded.
+    """A fraction in percent, with as many decimals as it needs.
 
     >>> percent(0.9), percent(0.975)
     ('90 %', '97.5 %')

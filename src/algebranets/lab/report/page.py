@@ -1,4 +1,4 @@
-"""Writes a report: one page that holds all of it, with its figures, tables and rows as files next to it."""
+"""Writes a report: one self-contained page, and its figures, tables and rows as separate files."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from algebranets.lab.report.tables import sheets
 from algebranets.lab.report.words import environment
 from algebranets.lab.train.results import Result
 
-#: Names and their values, as text.
+#: Pairs of a name and its value, as text.
 Facts = tuple[tuple[str, str], ...]
 
 
 def write(results: Iterable[Result], folder: Path) -> Path:
     """Write a report on finished runs: ``report.html``, its figures, ``tables.md`` and ``rows.jsonl``.
 
-    ``algebranets report rows.jsonl`` makes the same report again.
+    ``algebranets report rows.jsonl`` writes the same report again.
 
     Args:
         results: Finished runs of one or several recipes.
-        folder: Where to write; it is made if it does not exist.
+        folder: The folder to write to; created if it does not exist.
 
     Returns:
         The path of the page.
@@ -83,7 +83,7 @@ def _title(study: Study) -> str:
 
 
 def _flat(settings: Mapping[str, Any], prefix: str = "") -> Facts:
-    """Nested settings as text, by dotted names."""
+    """Flatten nested settings into pairs of a dotted name and a text."""
     facts: list[tuple[str, str]] = []
     for key, value in settings.items():
         if isinstance(value, Mapping):
@@ -94,7 +94,7 @@ def _flat(settings: Mapping[str, Any], prefix: str = "") -> Facts:
 
 
 def _settings(study: Study) -> list[tuple[str, Facts]]:
-    """The settings that all networks share, then those of each network; seeds are in the table of runs."""
+    """The settings that all networks share, then those of each network. Seeds are in the table of runs."""
     names = [study.name(group) for group in study.groups]
     all_facts = [
         _flat({key: value for key, value in group.first.experiment.items() if key not in ("seed", "changes")})
@@ -106,7 +106,7 @@ def _settings(study: Study) -> list[tuple[str, Facts]]:
 
 
 def _runs_sheet(study: Study, environments: list[Facts]) -> Sheet:
-    """One row for each run."""
+    """The table of runs, one row per run."""
     rows = []
     for group in study.groups:
         for run in group.results:

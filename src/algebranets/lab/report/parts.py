@@ -1,6 +1,6 @@
-"""Tables, their cells, and key figures: what reports are made of.
+"""The parts of a report: tables, their cells, and key figures.
 
-A `Sheet` holds text in cells. The terminal, Markdown and the page each draw it in their own way.
+The cells of a `Sheet` are text. The terminal, the Markdown file and the page each draw it in their own way.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ class Sheet:
     Args:
         title: The table's title.
         headings: One heading per column.
-        rows: The cells, row by row. The first column holds the names of the rows.
+        rows: The cells, row by row. The first column has the names of the rows.
         notes: Paragraphs below the table.
-        prose: The columns that hold words; all others hold numbers.
+        prose: The indices of the columns with words; all others have numbers.
     """
 
     title: str
@@ -70,7 +70,7 @@ class Card:
 
 
 def mean_and_deviation(group: Group, with_seeds: bool = True) -> str:
-    """A network's quality, such as ``94.31 ± 0.12 (3 seeds)``.
+    """The mean and standard deviation of a network's metric, such as ``94.31 ± 0.12 (3 seeds)``.
 
     Args:
         group: The network.
@@ -85,7 +85,7 @@ def mean_and_deviation(group: Group, with_seeds: bool = True) -> str:
 
 
 def difference_cell(study: Study, group: Group | None, other: Group | float | None) -> Cell:
-    """The difference of a network's mean to another one's, or to a printed figure; empty if one is missing.
+    """The mean of ``group`` minus that of ``other``, which may be a printed figure; a dash if one is missing.
 
     The cell has a tone if the difference is significant (`is_significant`).
     """

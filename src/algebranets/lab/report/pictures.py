@@ -11,7 +11,7 @@ from algebranets.lab.report.pruned import figures as pruned
 from algebranets.lab.report.study import Study
 from algebranets.lab.report.words import sentence
 
-#: How many networks one panel of learning curves can hold.
+#: If there are more networks than this, learning curves are drawn only for those of the recipe's own size.
 _MAX_CURVES = 10
 
 
@@ -22,7 +22,7 @@ class Picture:
     Args:
         heading: Its heading.
         caption: The text below it.
-        panels: ``<svg>`` elements by name. They stand side by side where there is room.
+        panels: ``<svg>`` elements by name. They are side by side if there is room.
     """
 
     heading: str
@@ -32,7 +32,7 @@ class Picture:
 
 def pictures(study: Study) -> Iterator[Picture]:
     """Every figure of a study: quality against cost, pruned networks, learning curves."""
-    if study.finished and not study.is_about_pruning:  # figures of what is left say more about pruned networks
+    if study.finished and not study.is_about_pruning:  # pruned networks have figures of their own, below
         caption = sentence("captions", figure="trade-off", has_paper=any(group.printed for group in study.rows))
         panels = {cost: figures.trade_off(study, (cost,)) for cost in figures.COSTS}
         yield Picture("Quality and cost", caption, panels)
@@ -44,7 +44,7 @@ def pictures(study: Study) -> Iterator[Picture]:
 
 
 def joint_panels(study: Study, panels: dict[str, str]) -> dict[str, str]:
-    """Figures for files of their own that show several panels of the page at once.
+    """Figures that combine several panels of the page, to be saved as separate files.
 
     Args:
         study: The study.
@@ -62,7 +62,7 @@ def joint_panels(study: Study, panels: dict[str, str]) -> dict[str, str]:
 def _drawn(study: Study) -> tuple[Group, ...]:
     """The networks whose learning curves are drawn: rows, other lengths of training, and the recipe's own pruned ones.
 
-    Other pruned networks would be too many.
+    There are too many other pruned networks to draw.
     """
     rows = (*study.rows, *study.lengths, *study.own_pruned)
     return rows if len(rows) <= _MAX_CURVES else tuple(group for group in rows if study.is_own_size(group))

@@ -1,4 +1,4 @@
-"""The one rule by which reports call a difference significant."""
+"""The rule by which reports call a difference significant."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from statistics import fmean, variance
 
-#: A difference is significant from this many standard errors on.
+#: A difference is significant if it is larger than this many standard errors.
 NUM_ERRORS = 2
 
 
@@ -21,7 +21,7 @@ def standard_error(values: Sequence[float], others: Sequence[float] | float) -> 
         others: The values of the other side, or a single number that counts as exact, such as a printed figure.
 
     Returns:
-        The error, or None if it is not known: with one seed on a side, or with a run that diverged.
+        The error, or None if it is not known: one side has only one seed, or a run diverged.
     """
     sides = [values] if isinstance(others, float | int) else [values, others]
     if any(len(side) < 2 or not all(map(math.isfinite, side)) for side in sides):
@@ -32,7 +32,7 @@ def standard_error(values: Sequence[float], others: Sequence[float] | float) -> 
 def is_significant(values: Sequence[float], others: Sequence[float] | float) -> bool:
     """Whether two means differ by more than two standard errors of their difference (as in Welch's test).
 
-    With one seed on a side the error is not known, and no difference is significant.
+    If one side has only one seed, the error is not known and no difference is significant.
 
     >>> is_significant([94.0, 94.2, 94.1], [93.0, 93.2]), is_significant([94.0], [93.0, 93.2])
     (True, False)

@@ -1,4 +1,4 @@
-"""All trained networks of one recipe, and which of them are compared with which."""
+"""All trained networks of one recipe, and the pairs of them that are compared."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Study:
 
     @cached_property
     def shared_changes(self) -> dict[str, Any]:
-        """The changes that all networks have: how the study differs from the recipe. Names of rows leave them out."""
+        """The changes from the recipe that all networks share. Names of rows leave them out."""
         first, *others = (group.changes for group in self.groups)
         return {
             key: value
@@ -68,7 +68,7 @@ class Study:
 
     @property
     def finished(self) -> list[Group]:
-        """The `rows` of which no run diverged."""
+        """The `rows` whose runs all finished without diverging."""
         return [group for group in self.rows if group.is_finished]
 
     @property
@@ -95,8 +95,8 @@ class Study:
     def ablations(self) -> tuple[Group, ...]:
         """The variants that the report compares with their `baseline`.
 
-        They are the dense networks with a change other than size and length of training, also those with another norm
-        if the usual norm was trained too, and the `lengths` if the usual length was trained too.
+        They are the dense networks with a change other than size and length of training. Networks whose only change
+        is the norm, which are also `rows`, and the `lengths` are included only if their baseline was trained.
         """
         variants = [group for group in self._variants if group not in self.rows or self.baseline(group)]
         return (*variants, *(group for group in self.lengths if self.baseline(group)))
@@ -120,11 +120,11 @@ class Study:
         )
 
     def changed(self, group: Group) -> dict[str, Any]:
-        """The changes of a network that not all networks of the study have."""
+        """The changes of a network, without `shared_changes`."""
         return {key: value for key, value in group.changes.items() if key not in self.shared_changes}
 
     def is_own_size(self, group: Group) -> bool:
-        """Whether a network has the width and size of the recipe."""
+        """Whether a network has the recipe's own width and size."""
         return group.first.width == 1 and not set(group.changes) & SIZES
 
     def name(self, group: Group, without: Collection[str] = ()) -> str:
@@ -147,12 +147,12 @@ class Study:
         return self._find(group, {key: value for key, value in self.changed(group).items() if key in common})
 
     def dense(self, group: Group) -> Group | None:
-        """The same network without pruning, if it was trained."""
+        """The network with the same settings but no pruning, or None if it was not trained."""
         others = {key: value for key, value in self.changed(group).items() if not key.startswith("pruning.")}
         return self._find(group, others)
 
     def _find(self, group: Group, changed: dict[str, Any]) -> Group | None:
-        """Another network with this group's algebra and width, and with these changes."""
+        """Another network with the algebra and width of ``group``, and with the changes ``changed``."""
         for other in self.groups:
             alike = other.algebra == group.algebra and other.first.width == group.first.width
             if alike and other is not group and self.changed(other) == changed:
@@ -188,7 +188,7 @@ def studies(results: Iterable[Result]) -> list[Study]:
         checks.one_of(f"the metric of a run of {result.recipe}", result.metric, METRICS)
         key = json.dumps([result.algebra, float(result.width), result.metric, changes_of(result)], sort_keys=True)
         runs = recipes.setdefault(result.recipe, {}).setdefault(key, [])
-        if repr(result) not in map(repr, runs):  # compared as text, because NaN does not equal itself
+        if repr(result) not in map(repr, runs):  # as text, because NaN is not equal to itself
             runs.append(result)
     found = []
     for recipe, networks in recipes.items():
@@ -212,7 +212,7 @@ def _check_seeds(runs: list[Result]) -> None:
 
 
 def _order(group: Group) -> tuple[int, str, str, float, int]:
-    """Rows are sorted by the catalogue, then by their changes, their sparsity and their size."""
+    """The sort key of rows: place in the catalogue, then changes, sparsity and size."""
     names = list(CATALOGUE)
     place = names.index(group.algebra) if group.algebra in names else len(names)
     settings = {key: value for key, value in group.changes.items() if key not in SIZES | {"pruning.sparsity"}}

@@ -1,4 +1,4 @@
-"""A study in one sentence, its key figures, and what differs from the paper."""
+"""The headline of a study, its key figures, and its differences from the paper."""
 
 from __future__ import annotations
 
@@ -16,17 +16,18 @@ from algebranets.lab.report.study import Study
 from algebranets.lab.report.words import paragraphs, sentence
 from algebranets.lab.train.results import label
 
-#: Up to this many networks are named one by one.
+#: If there are more networks than this, they are counted instead of named.
 _MAX_NAMED = 8
 
 
 def headline(study: Study) -> str:
     """The study in one sentence.
 
-    It compares a network over an algebra with the real network of the recipe's own size, or the largest real one if
-    that was not trained. The network over an algebra is the one with the fewest parameters among those that are not
-    significantly worse; if all are worse, it is the best. If real networks of several sizes show what one of the same
-    quality costs, all sizes of the network are compared with that. A study of pruning is about a pruned network.
+    It compares a network over an algebra with the real network of the recipe's own size, or with the largest real one
+    if that was not trained. The network over an algebra is the one with the fewest parameters among those that are not
+    significantly worse. If all are worse, it is the best one. If several sizes of the real network were trained and the
+    cost of a real network of the same quality is known, all sizes of the network are compared with that cost. In a
+    study of pruning, the headline is about a pruned network.
     """
     return sentence("headline", metric=study.metric, shared=_shared(study), **_comparison(study))
 
@@ -52,7 +53,7 @@ def cards(study: Study) -> list[Card]:
 
 
 def departures(study: Study) -> list[str]:
-    """What differs from the paper: what it leaves open, what was changed, what was not run."""
+    """Sentences on the differences from the paper: open points, changed settings, and networks that were not run."""
     trained = {group.printed.row for group in study.rows if group.printed}
     return paragraphs(
         "departures",
@@ -65,12 +66,12 @@ def departures(study: Study) -> list[str]:
 
 
 def _shared(study: Study) -> str:
-    """The settings of all runs that are not the recipe's own, and that no name of a row mentions."""
+    """The settings that all runs share and that differ from the recipe. Names of rows leave them out."""
     return ", ".join(f"{key} = {value}" for key, value in sorted(study.shared_changes.items()))
 
 
 def _with_one_seed(study: Study) -> str:
-    """The networks of which there is one run only; empty if there are none."""
+    """The networks that were trained with one seed only, as text; empty if there are none."""
     judged = [*study.rows, *study.pruned]
     single = [study.name(group) for group in judged if len(group.results) == 1]
     if single and len(single) == len(judged):
@@ -79,7 +80,7 @@ def _with_one_seed(study: Study) -> str:
 
 
 def _comparison(study: Study) -> dict[str, Any]:
-    """The facts about the network that the headline is about: one of the four is not None, or none is."""
+    """Values about the network in the headline. At most one of the four is not None."""
     found: dict[str, Any] = {"pruned": None, "series": None, "pair": None, "best": None}
     if study.is_about_pruning and (chosen := pruned.facts(study)):
         return found | {"pruned": chosen}
@@ -110,13 +111,13 @@ def _facts(study: Study, group: Group) -> dict[str, Any]:
 
 
 def _smallest_as_good(study: Study, groups: list[Group], real: Group) -> Group | None:
-    """The network with the fewest parameters among those that are not worse than ``real``; None if all are."""
+    """The network with the fewest parameters among those that are as good as ``real``; None if none is."""
     as_good = [group for group in groups if _is_as_good(study, group, real)]
     return min(as_good, key=lambda group: (group.first.parameters, group.first.multiplies), default=None)
 
 
 def _is_as_good(study: Study, ours: Group, real: Group) -> bool:
-    """Whether a network is not worse, or is worse by a difference that can be judged and is not significant."""
+    """Whether ``ours`` is not worse than ``real``, or the difference is known not to be significant."""
     if not study.is_better(real.mean - ours.mean):
         return True
     can_be_judged = standard_error(ours.values, real.values) is not None

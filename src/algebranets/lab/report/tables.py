@@ -14,14 +14,14 @@ from algebranets.lab.report.words import paragraphs
 
 
 def sheets(study: Study) -> list[Sheet]:
-    """Every table of a study that has rows: networks, costs at equal quality, ablations, pruned networks."""
+    """All tables of a study except empty ones: networks, costs at equal quality, ablations, pruned networks."""
     found = [rows_sheet(study)] if study.rows else []
     found += [equal_quality_sheet(study), ablations_sheet(study), *pruned.sheets(study)]
     return [sheet for sheet in found if sheet.rows]
 
 
 def rows_sheet(study: Study) -> Sheet:
-    """The networks of a study next to the paper's rows, or to the real network if most have no row in the paper."""
+    """The networks compared with the paper's rows, or with the real network if most have no row in the paper."""
     num_printed = sum(group.printed is not None for group in study.rows)
     return _paper_sheet(study) if 2 * num_printed >= len(study.rows) else _real_sheet(study)
 
@@ -91,7 +91,7 @@ def _rows_notes(study: Study, is_beside_paper: bool) -> tuple[str, ...]:
 
 
 def _find_real(study: Study, group: Group) -> Group | None:
-    """The real network with the width and size of this network; None for a real network, or if there is none."""
+    """The real network of the same width and size; None if ``group`` is real or there is no such network."""
     sizes = {key: value for key, value in study.changed(group).items() if key in SIZES}
     for other in study.rows:
         alike = other.first.width == group.first.width and study.changed(other) == sizes
@@ -101,7 +101,7 @@ def _find_real(study: Study, group: Group) -> Group | None:
 
 
 def equal_quality_sheet(study: Study) -> Sheet:
-    """Each network next to the cost of a real one of the same quality, if several real sizes were trained."""
+    """The costs of each network and of a real one of the same quality, if several real sizes were trained."""
     rows = []
     for group, real in equal_quality.matched(study):
         ours = group.first
@@ -121,7 +121,7 @@ def equal_quality_sheet(study: Study) -> Sheet:
 
 
 def ablations_sheet(study: Study) -> Sheet:
-    """Each variant next to the same network without the change, and what the paper says about the change."""
+    """Each variant compared with the same network without the change, and the paper's statement on the change."""
     rows = []
     for group in study.ablations:
         baseline = study.baseline(group)
@@ -144,7 +144,7 @@ def _step_time_ratio(group: Group, baseline: Group | None) -> str:
 
 
 def _claims(study: Study, group: Group, baseline: Group | None) -> list[str]:
-    """What the paper says about the variant: the difference in its table, and its text about the changed settings."""
+    """The paper's statements about the variant: a difference in its table, and its text on the changed settings."""
     said = []
     if group.printed and baseline and baseline.printed:
         away = float(group.printed.quality) - float(baseline.printed.quality)

@@ -17,11 +17,11 @@ def paragraphs(template: str, **facts: Any) -> list[str]:
     """The paragraphs of a text template, each on one line.
 
     >>> paragraphs("notes/ablations")[0]
-    'What the paper says is about ResNet-50 on ImageNet, unless it names a table.'
+    "The paper's statements are about ResNet-50 on ImageNet, unless they name a table."
 
     Args:
         template: The template's name, without its ending ``.j2``. Blank lines in it separate paragraphs.
-        facts: What the template's sentences are about.
+        facts: The values that the template uses, by name.
     """
     text = environment().overlay(finalize=_on_one_line).get_template(f"{template}.j2").render(facts)
     found = (part.strip() for part in re.split(r"\n[ \t]*\n", text))
@@ -36,7 +36,7 @@ def sentence(template: str, **facts: Any) -> str:
 
 @cache
 def environment() -> Environment:
-    """The templates, with the filters that write numbers. HTML is escaped, and a missing fact is an error."""
+    """The templates, with filters that format numbers. HTML is escaped, and a missing value is an error."""
     made = Environment(
         loader=PackageLoader("algebranets.lab.report"),
         autoescape=select_autoescape(["html"]),
@@ -55,10 +55,10 @@ def environment() -> Environment:
 
 
 def _on_one_line(value: Any) -> Any:
-    """A fact without line breaks, which would be mistaken for those of the template."""
+    """Remove line breaks from a value, because they would look like those of the template."""
     return value.replace("\n", " ") if isinstance(value, str) else value
 
 
 def _unbroken(text: str) -> str:
-    """The text with spaces between a number and its unit that a browser does not break."""
+    """Put no-break spaces between numbers and their units."""
     return re.sub(r"(?<=\d) (?=[%±MkG(])|(?<=±) ", "\u00a0", text)

@@ -1,4 +1,4 @@
-"""Training: an `Experiment` is trained by `run` in a folder, and its `Result` is written there.
+"""Training: `run` trains an `Experiment` in a folder and writes its `Result` there.
 
 >>> import tempfile
 >>> from pathlib import Path
@@ -8,7 +8,7 @@
 >>> result.metric, result.steps, result.changes
 ('accuracy', 2, {'steps': 2})
 
-`run`, `resume`, `evaluate` and others that need Lightning are imported when they are first used.
+Lightning is imported when `run`, `resume`, `evaluate` or another name that needs it is first used.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ __all__ = [
     "run",
 ]
 
-#: The modules that need Lightning, by the names they define.
+#: The names that need Lightning, each with the module that defines it.
 _LATER = {
     "Classification": "tasks",
     "Language": "tasks",

@@ -1,4 +1,4 @@
-"""How many steps fit into a budget of time: a few are timed on a model that is then thrown away."""
+"""Time budgets: finds how many steps fit, by timing a few steps on a model that is then thrown away."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ from algebranets.lab.train.plan import ImagePlan
 from algebranets.lab.train.processes import any_process
 from algebranets.lab.train.trainer import make_trainer, prepare
 
-#: Steps of the trial. The first ones compile, allocate and fill a language model's memory; the others are timed.
+#: Steps of the trial. Warm-up steps compile, allocate and fill a language model's memory; only the others are timed.
 WARMUP_STEPS, TIMED_STEPS = 8, 40
-#: Evaluation batches of the trial; the second half of them is timed.
+#: Evaluation batches of the trial. Only the second half is timed.
 TRIAL_BATCHES = 16
-#: The shares of a budget that the timed steps, and all evaluations of a run, may take.
+#: The share of the budget that timed steps may take, and the share of the planned time for evaluations.
 TRIAL_SHARE, EVALUATION_SHARE = 0.05, 0.2
-#: The share of the remaining time that is planned with; starting again takes the rest.
+#: The share of the remaining time that is planned. The rest is for starting again after the trial.
 PLANNED_SHARE = 0.96
 
 
 class Seconds(NamedTuple):
-    """What a trial measured, in seconds: of a step, an evaluation, a checkpoint, and since the run started."""
+    """The seconds of one step, one evaluation and one checkpoint, and the seconds spent since the run started."""
 
     step: float
     evaluation: float
@@ -45,18 +45,18 @@ class Seconds(NamedTuple):
 
 
 def fit(experiment: Experiment, hardware: Hardware, begun: float) -> Experiment:
-    """The experiment with as many steps as fit into its budget, and fewer evaluations where they would take too long.
+    """The experiment with as many steps as fit into its budget, and fewer evaluations if they would take too long.
 
     Args:
         experiment: An experiment with a budget.
-        hardware: What it runs on.
-        begun: When the budget's time started, by `time.monotonic`.
+        hardware: The hardware to train on.
+        begun: The start of the budget's time, from `time.monotonic`.
     """
     seconds = _time_trial(experiment, hardware, begun)
-    gc.collect()  # frees the trial's CUDA graphs: they must not be freed while others are being recorded
+    gc.collect()  # frees the trial's CUDA graphs, which must not happen while other graphs are being recorded
     num_checkpoints = experiment.budget / max(60 * hardware.checkpoint_minutes, seconds.step)
     left = PLANNED_SHARE * (experiment.budget - seconds.spent) - num_checkpoints * seconds.checkpoint
-    evaluation = seconds.evaluation + seconds.checkpoint  # there is a checkpoint before each
+    evaluation = seconds.evaluation + seconds.checkpoint  # there is a checkpoint before each evaluation
     evaluations = max(1, min(experiment.evaluations, int(EVALUATION_SHARE * left / evaluation)))
     steps = int((left - evaluations * evaluation) / seconds.step)
     if steps < 1:
@@ -68,11 +68,11 @@ def fit(experiment: Experiment, hardware: Hardware, begun: float) -> Experiment:
 
 
 class Stopwatch(Callback):
-    """Measures the seconds of a training step and of an evaluation, and then stops the trial.
+    """Measures the seconds of a training step, stops training, and measures the seconds of an evaluation.
 
     Args:
         patience: Seconds after which no more steps are timed.
-        num_eval_batches: The batches of a whole evaluation.
+        num_eval_batches: The number of batches in a whole evaluation.
     """
 
     def __init__(self, patience: float, num_eval_batches: int) -> None:
@@ -86,7 +86,7 @@ class Stopwatch(Callback):
             self.begun = _now(trainer)
         elif timed > 0 and any_process(trainer, timed == TIMED_STEPS or time.monotonic() - self.begun > self.patience):
             self.step = (_now(trainer) - self.begun) / timed
-            trainer.should_stop = True  # which makes Lightning evaluate
+            trainer.should_stop = True  # Lightning then evaluates
 
     def on_validation_start(self, trainer: pl.Trainer, *_: Any) -> None:
         self.begun = _now(trainer)
@@ -102,7 +102,7 @@ class Stopwatch(Callback):
 
 
 def _time_trial(experiment: Experiment, hardware: Hardware, begun: float) -> Seconds:
-    """Train and evaluate a few batches; the seconds are by the first process's clock."""
+    """Train and evaluate a few batches; the first process measures the seconds for all processes."""
     short = replace(experiment, budget=0.0, steps=WARMUP_STEPS + TIMED_STEPS, evaluations=1)
     plan = plans.make(short, hardware.data)
     model = plan.build()
@@ -127,7 +127,7 @@ def _time_trial(experiment: Experiment, hardware: Hardware, begun: float) -> Sec
 
 
 def _now(trainer: pl.Trainer) -> float:
-    """The time when the device has done all that was asked of it."""
+    """The time after the device has finished all its work."""
     if trainer.strategy.root_device.type == "cuda":
         torch.cuda.synchronize(trainer.strategy.root_device)
     return time.monotonic()

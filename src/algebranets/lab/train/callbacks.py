@@ -14,9 +14,9 @@ from algebranets.pruning import Pruner
 
 
 class StepSeed(Callback):
-    """Seeds torch before each step with a function of the seed, the step and the process.
+    """Seeds torch before each step from the seed, the step and the process.
 
-    So dropout needs no state in checkpoints, and a run that is resumed draws what an unbroken run draws.
+    So checkpoints need no random state, and a resumed run draws the same dropout as an uninterrupted run.
     """
 
     def __init__(self, seed: int) -> None:
@@ -32,7 +32,7 @@ class Prune(Callback):
     Lightning's checkpoints hold the masks, because they are part of the model.
 
     Args:
-        pruner: The pruner, which is called after each step.
+        pruner: The pruner; the callback calls it after each step.
 
     >>> import algebranets as an
     >>> model = an.models.create("cifar_resnet", algebra="M2R", num_blocks=1)

@@ -1,4 +1,4 @@
-"""Checkpoint files: written whole or not at all, each beside its SHA-256, and read without running code."""
+"""Checkpoint files: written whole or not at all, with a SHA-256, and read without running code in them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NEEDED_KEYS = ("state_dict", "optimizer_states", "lr_schedulers", "loops", "glo
 
 
 def step_of(checkpoint: Path) -> int:
-    """The step after which a checkpoint was made.
+    """The step after which a checkpoint was saved.
 
     >>> step_of(Path("checkpoints/step-000000042.ckpt"))
     42
@@ -26,7 +26,7 @@ def step_of(checkpoint: Path) -> int:
 
 
 def digest_of(checkpoint: Path) -> Path:
-    """The file that holds a checkpoint's SHA-256."""
+    """The path of the file with a checkpoint's SHA-256."""
     return checkpoint.with_suffix(".sha256")
 
 
@@ -38,20 +38,20 @@ def remove(checkpoints: Iterable[Path]) -> None:
 
 
 def save_checkpoint(state: dict[str, Any], path: Path) -> None:
-    """Write a checkpoint whole or not at all. Its digest is written first: a file without a digest is not ours."""
+    """Write a checkpoint whole or not at all. The digest is written first, so every checkpoint of ours has one."""
     with files.replacing(path) as partial:
-        with partial.open("wb") as file:  # Python's errors say what went wrong, those of torch's own writer do not
+        with partial.open("wb") as file:  # Python's errors, unlike torch's writer's, say what went wrong
             torch.save(state, file)
         files.write(digest_of(path), _sha256(partial) + "\n")
 
 
 def read_checkpoint(path: Path, map_location: Any = "cpu") -> dict[str, Any]:
-    """Read what `save_checkpoint` wrote, without running code that it holds."""
+    """Read a checkpoint from `save_checkpoint` without running code in the file."""
     try:
         state = torch.load(path, map_location=map_location, weights_only=True)
     except OSError:
         raise
-    except Exception as error:  # a file that is no checkpoint may raise anything
+    except Exception as error:  # a file that is not a checkpoint may raise anything
         raise foreign_checkpoint(path, error) from None
     missing = [name for name in _NEEDED_KEYS if not isinstance(state, dict) or name not in state]
     if missing:
@@ -60,7 +60,7 @@ def read_checkpoint(path: Path, map_location: Any = "cpu") -> dict[str, Any]:
 
 
 def foreign_checkpoint(path: Path, reason: object) -> ValueError:
-    """The error for a checkpoint that is not one of this run."""
+    """The error for a file that is not a checkpoint of this run."""
     return ValueError(
         f"{path} is no checkpoint of this run ({textwrap.shorten(str(reason), 200, placeholder=' ...')}). Remove it to "
         "go on from the one before it, or from the beginning."
@@ -68,13 +68,13 @@ def foreign_checkpoint(path: Path, reason: object) -> ValueError:
 
 
 def what_is_broken(path: Path) -> str | None:
-    """What is wrong with a checkpoint file, or None if it is whole."""
+    """Describe what is wrong with a checkpoint file; None if it is whole."""
     digest = digest_of(path)
     if not digest.exists():
         return "its digest is missing"
     try:
         expected, found = digest.read_text(encoding="ascii", errors="replace").strip(), _sha256(path)
-    except OSError as error:  # of the disk; or the first process has removed the file meanwhile
+    except OSError as error:  # the disk failed, or the first process has removed the file meanwhile
         return str(error)
     return None if expected == found else f"its SHA-256 should be {expected[:12]}... and is {found[:12]}..."
 

@@ -1,4 +1,4 @@
-"""When checkpoints are made and checked, and how a run stops on SIGTERM or Ctrl-C, as a Lightning callback."""
+"""A Lightning callback that saves and checks checkpoints, and stops a run on SIGTERM or Ctrl-C."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from algebranets.lab.train.plan import Plan
 from algebranets.lab.train.processes import any_process
 
 
-class Stopped(Exception):  # noqa: N818 - no error: somebody asked for it
-    """Raised when training was asked to stop, and did, after a checkpoint.
+class Stopped(Exception):  # noqa: N818 - not an error: the user asked for it
+    """Raised after a checkpoint when SIGTERM or Ctrl-C stops training.
 
     >>> try:  # doctest: +SKIP
     ...     train.run(experiment, folder)
@@ -34,26 +34,27 @@ class Stopped(Exception):  # noqa: N818 - no error: somebody asked for it
 
 
 class Checkpoints(Callback):
-    """Makes checkpoints: by the clock, by steps, before each evaluation, and when SIGTERM or Ctrl-C asks to stop.
+    """Saves checkpoints: by time, by steps, before each evaluation, and when SIGTERM or Ctrl-C stops the run.
 
-    A stop does not wait for an evaluation, which may take long: the run makes up for it when it is resumed.
+    A stop does not wait for an evaluation to end, because it may take long. When the run is resumed, it does the
+    missing evaluation.
 
     Args:
         folder: The run's folder.
-        plan: What the run does.
+        plan: The plan of the run.
         minutes: Minutes between two checkpoints.
-        every: If not 0, there is also a checkpoint every so many steps.
+        every: If not 0, a checkpoint is also saved every ``every`` steps.
     """
 
     def __init__(self, folder: RunFolder, plan: Plan[Any, Any], minutes: float, every: int = 0) -> None:
         self.folder, self.plan, self.seconds, self.every = folder, plan, 60 * minutes, every
         self.saved_at = time.monotonic()
-        #: The name of the signal that asked to stop.
+        #: The name of the signal that asked to stop; None before that.
         self.asked: str | None = None
         self._handlers_before: dict[int, Any] = {}
 
     def on_train_start(self, trainer: pl.Trainer, task: pl.LightningModule) -> None:
-        if trainer.ckpt_path and not isinstance(trainer.strategy, FSDPStrategy):  # which keeps states in pieces
+        if trainer.ckpt_path and not isinstance(trainer.strategy, FSDPStrategy):  # FSDP keeps states in pieces
             _check_restored(trainer, task, Path(trainer.ckpt_path))
         self.saved_at = time.monotonic()
         self._handle_signals()
@@ -62,7 +63,7 @@ class Checkpoints(Callback):
         self._handle_signals()
 
     def _handle_signals(self) -> None:
-        if not self._handlers_before and threading.current_thread() is threading.main_thread():  # Python's rule
+        if not self._handlers_before and threading.current_thread() is threading.main_thread():  # as Python requires
             for number in (signal.SIGTERM, signal.SIGINT):
                 self._handlers_before[number] = signal.signal(number, self._ask)
 
@@ -73,7 +74,7 @@ class Checkpoints(Callback):
     def on_train_batch_end(self, trainer: pl.Trainer, task: pl.LightningModule, *_: Any) -> None:
         step = trainer.global_step
         if step == self.plan.steps:
-            trainer.should_stop = True  # which makes Lightning evaluate the last step
+            trainer.should_stop = True  # Lightning then evaluates the last step
         due = time.monotonic() - self.saved_at >= self.seconds or (self.every > 0 and step % self.every == 0)
         stop, save = (any_process(trainer, flag) for flag in (self.asked is not None, due))
         if not (stop or save or self.plan.is_evaluated(step)):
@@ -90,7 +91,7 @@ class Checkpoints(Callback):
         checkpoint["experiment"] = json.dumps(self.plan.experiment.to_dict())
 
     def on_load_checkpoint(self, trainer: pl.Trainer, task: pl.LightningModule, checkpoint: dict[str, Any]) -> None:
-        """Refuse a checkpoint that was made with other settings; older checkpoints do not hold their settings."""
+        """Refuse a checkpoint that was saved with other settings. Older checkpoints do not contain their settings."""
         saved = checkpoint.get("experiment")
         if saved is None:
             return
@@ -105,7 +106,7 @@ class Checkpoints(Callback):
 
     def on_validation_batch_end(self, trainer: pl.Trainer, *_: Any) -> None:
         if any_process(trainer, self.asked is not None):
-            # Before a resumed run trains, Lightning's step is still 0.
+            # Lightning's step is still 0 if a resumed run evaluates before it trains.
             self._stop(trainer.global_step or step_of(self.folder.checkpoints()[-1]))
 
     def _stop(self, step: int) -> None:
@@ -124,7 +125,7 @@ class Checkpoints(Callback):
 
 
 def _check_restored(trainer: pl.Trainer, task: pl.LightningModule, checkpoint: Path) -> None:
-    """Refuse a checkpoint that lacks what training needs: Lightning would start anew with what is missing, silently."""
+    """Refuse a checkpoint with missing state. Lightning would silently start with new state instead."""
     optimizer, scheduler = trainer.optimizers[0], trainer.lr_scheduler_configs[0].scheduler
     step = step_of(checkpoint)
     if (trainer.global_step, scheduler.last_epoch) != (step, step):
@@ -133,18 +134,18 @@ def _check_restored(trainer: pl.Trainer, task: pl.LightningModule, checkpoint: P
     fresh = made["optimizer"]
     if [_settings(group) for group in optimizer.param_groups] != [_settings(group) for group in fresh.param_groups]:
         raise foreign_checkpoint(checkpoint, "its optimizer_states have other settings")
-    is_needed = fresh.defaults.get("momentum", 1) > 0  # SGD without momentum keeps nothing
+    is_needed = fresh.defaults.get("momentum", 1) > 0  # SGD without momentum has no state
     if (is_needed and not optimizer.state) or not all(_fits(p, state) for p, state in optimizer.state.items()):
         raise foreign_checkpoint(checkpoint, "its optimizer_states do not fit the weights")
 
 
 def _settings(group: dict[str, Any]) -> dict[str, Any]:
-    """The settings of a group of parameters, without the learning rate, which the schedule changes."""
+    """The settings of a parameter group, except for the learning rate, which the schedule changes."""
     return {name: group.get(name) for name in ("initial_lr", "momentum", "nesterov", "betas", "weight_decay")}
 
 
 def _fits(parameter: Any, state: Any) -> bool:
-    """Whether an optimizer can have this state for a parameter: numbers, or tensors of its shape."""
+    """Whether ``state`` fits the parameter: all its values are numbers, or tensors of the parameter's shape."""
     return (
         isinstance(parameter, Tensor)
         and isinstance(state, dict)

@@ -1,4 +1,4 @@
-"""Training steps as CUDA graphs: two launches a step instead of thousands."""
+"""CUDA graphs for training: the forward and the backward of a model take one launch each."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from algebranets.lab.train.hardware import Hardware
 
 
 def capture(model: nn.Module, *inputs: Any) -> None:
-    """Record a model's forward and backward for training as CUDA graphs, in place.
+    """Record a model's training forward and backward as CUDA graphs, in place.
 
-    Inputs of other shapes, and evaluation, run as before.
+    Evaluation, and inputs of other shapes, run as before.
 
     Args:
         model: The model.
-        inputs: Tensors, or lists of tensors, as the model takes them. Later inputs are copied to their memory.
+        inputs: The model's inputs: tensors or lists of tensors. Later inputs are copied to the memory of these.
     """
-    kept = [buffer.clone() for buffer in model.buffers()]  # the trial runs change them
+    kept = [buffer.clone() for buffer in model.buffers()]  # the runs before recording change the buffers
     before, recorded_shapes = model.forward, shapes(inputs)
     torch.cuda.make_graphed_callables(model.train(), inputs)
     recorded = model.forward
@@ -48,10 +48,10 @@ def shapes(values: Any) -> list[torch.Size | None]:
 
 
 class Capture(Callback):
-    """Captures the task's model as soon as `Task.steady_inputs` says that later steps have the same shapes.
+    """Records the task's model as CUDA graphs as soon as `Task.steady_inputs` returns inputs.
 
-    Gradients of several processes are summed after the graphs. FSDP gathers weights inside the model, so a model that
-    it shards is not captured.
+    Processes exchange gradients after the graphs have run. A model that FSDP shards is not recorded, because FSDP
+    gathers weights inside the model.
     """
 
     captured = False
@@ -67,5 +67,8 @@ class Capture(Callback):
 
 
 def capturing(hardware: Hardware) -> list[Callback]:
-    """`Capture` if the model is compiled for a GPU, else nothing. It goes before `StepSeed`, as it draws numbers."""
+    """A list with `Capture` if the model is compiled for a GPU, else an empty list.
+
+    Put it before `StepSeed`, because recording draws random numbers.
+    """
     return [Capture()] if hardware.compile and hardware.on_gpu else []

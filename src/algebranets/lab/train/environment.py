@@ -1,4 +1,4 @@
-"""Where a run ran: commit, versions and device."""
+"""The environment of a run: commit, versions and device."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PACKAGES = ("torch", "lightning", "torchmetrics", "triton")
 
 
 def environment(device: torch.device | str) -> dict[str, str]:
-    """Commit, versions and the name of ``device``, as ``environment.json`` holds them."""
+    """The commit, versions and device name that ``environment.json`` records."""
     return {
         "algebranets": algebranets.__version__,
         "commit": commit(),
@@ -38,9 +38,9 @@ def device_name(device: torch.device | str) -> str:
 
 
 def commit() -> str:
-    """The commit of the checkout this package runs from, or "unknown"."""
+    """The commit of the git checkout that contains this package, or "unknown"."""
     try:
-        _git("ls-files", "--error-unmatch", Path(__file__).name)  # fails in a repository around an installed copy
+        _git("ls-files", "--error-unmatch", Path(__file__).name)  # fails if the repository around this file is not ours
         return _git("describe", "--always", "--dirty", "--abbrev=7")
     except (OSError, subprocess.SubprocessError):
         return "unknown"

@@ -20,9 +20,9 @@ from algebranets.lab.train.settings import Images, Texts
 from algebranets.lab.train.trainer import make_trainer, quiet
 from algebranets.models.weights import describe, load
 
-#: Where a file is evaluated, each row of it holds at least this many segments of ``eval_length`` characters.
+#: The least number of segments of ``eval_length`` characters in each row, if a file is evaluated in several rows.
 MIN_SEGMENTS = 16
-#: The fields that are taken from the hardware of the training run: evaluation has one process, and writes nothing.
+#: The fields of `Hardware` that are taken from the training run. Evaluation uses one process and writes no files.
 HARDWARE_FIELDS = ("accelerator", "precision", "data", "threads")
 
 
@@ -40,13 +40,13 @@ def evaluate(
 
     Args:
         path: The run's folder.
-        hardware: What to run on; by default what the run had.
-        text: A file to evaluate a language model on, all of it.
+        hardware: The hardware to use; by default that of the run.
+        text: A file to evaluate a language model on; the whole file is used.
         split: The part of a language model's own text: "train", "valid" or "test".
-        settings: Settings of evaluation that differ from the run's, as in ``{"data.eval_window": 4608}``.
+        settings: Settings of evaluation that differ from the run's, such as ``{"data.eval_window": 4608}``.
 
     Returns:
-        What was measured, by name; for a text also ``characters``, how many were predicted.
+        The metrics by name. For a text also ``characters``, the number of predicted characters.
 
     >>> evaluate(Path("runs/char-lm/M2R-seed0"), split="test")["bpc"]  # doctest: +SKIP
     """
@@ -69,7 +69,7 @@ def evaluate(
 
 
 def _evaluated(folder: RunFolder, settings: Mapping[str, Any]) -> Experiment:
-    """The experiment of a finished run, with other settings of evaluation."""
+    """The experiment of a finished run, with its evaluation settings changed by ``settings``."""
     experiment = folder.experiment()
     name, published = experiment.model["name"], describe(folder.path)[1].get("model")
     if name != published:
@@ -81,7 +81,7 @@ def _evaluated(folder: RunFolder, settings: Mapping[str, Any]) -> Experiment:
 
 
 def _reading(experiment: Experiment, file: Path) -> TextPlan:
-    """The plan to evaluate on all of a file; a short file gets fewer rows, because each row starts without context."""
+    """The plan to evaluate a whole file. A short file gets fewer rows, because each row starts without context."""
     text, how = corpora.whole_file(file), experiment.data
     assert isinstance(how, Texts)
     rows = min(how.eval_batch_size, max(1, (len(text.valid) - 1) // (MIN_SEGMENTS * how.eval_length)))

@@ -1,4 +1,4 @@
-"""What a run leaves when it is done: its weights and its result."""
+"""The end of a run: writes its weights and its result."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def finish(plan: ImagePlan | TextPlan, folder: RunFolder, is_trained: bool) -> R
     """Publish the weights of the last checkpoint and write the result.
 
     Args:
-        plan: What the run did.
+        plan: The plan of the run.
         folder: The run's folder.
-        is_trained: Whether anything was trained since the folder's result was written; otherwise that one is kept.
+        is_trained: Whether steps were trained just now. If not, a result that is already in the folder is kept.
     """
     model, experiment = _trained_model(plan, folder), plan.experiment
     algebra = algebras.get(experiment.algebra)
@@ -62,14 +62,14 @@ def finish(plan: ImagePlan | TextPlan, folder: RunFolder, is_trained: bool) -> R
 
 
 def final_value(experiment: Experiment, curve: list[dict[str, float]]) -> float:
-    """The best value of the metric in the last share of training that counts, `Experiment.judged_over`."""
+    """The best value of the metric in the last share of training, `Experiment.judged_over`."""
     since = (1 - experiment.judged_over) * curve[-1]["step"]
     best = max if METRICS[experiment.metric] else min
     return best(row[experiment.metric] for row in curve if row["step"] >= since)
 
 
 def _trained_model(plan: ImagePlan | TextPlan, folder: RunFolder) -> nn.Module:
-    """The model with the weights of the last checkpoint; pruned weights are zero and have no masks."""
+    """The model with the weights of the last checkpoint; pruned weights are plain zeros, without masks."""
     model = plan.build()
     pruner = plan.pruner(model)
     last = folder.checkpoint(plan.steps)
@@ -86,7 +86,7 @@ def _trained_model(plan: ImagePlan | TextPlan, folder: RunFolder) -> nn.Module:
 
 
 def _curve(rows: Iterable[dict[str, float]], metric: str) -> list[dict[str, float]]:
-    """The evaluations, each with the training loss that was last written before it."""
+    """The rows of evaluations, each with the last training loss that was logged before it."""
     curve, train_loss = [], math.nan
     for row in rows:
         train_loss = row.get("train_loss", train_loss)

@@ -1,14 +1,14 @@
-"""A run's folder: its files, written so that a kill at any moment leaves the folder readable.
+"""A run's folder and its files. A kill at any moment leaves the folder readable.
 
 ::
 
-    config.json           the experiment, complete
+    config.json           the complete experiment
     environment.json      commit, versions, device, command, hardware
     metrics.jsonl         one row for each logged step
-    log.txt               what happened, for people
-    checkpoints/          the two newest, each beside its SHA-256
-    weights.safetensors   when the run is done: the weights
-    result.json           when the run is done: the result
+    log.txt               messages for people
+    checkpoints/          the two newest checkpoints, each with its SHA-256
+    weights.safetensors   the weights, when the run is done
+    result.json           the result, when the run is done
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from algebranets.lab.train.results import Result, is_row
 
 log = logging.getLogger("algebranets")
 
-#: How many checkpoints are kept: the newest, and one to fall back to.
+#: The number of checkpoints that are kept: the newest, and one to fall back to.
 NUM_KEPT_CHECKPOINTS = 2
 
 _AS_WRITTEN = "It must be as `algebranets train` wrote it."
@@ -73,7 +73,7 @@ class RunFolder:
     # The experiment --------------------------------------------------------------------------------------------------
 
     def create(self, experiment: Experiment) -> None:
-        """Start a run here, unless the folder holds the same experiment already; another one is an error."""
+        """Write ``config.json`` unless the folder already has this experiment; another experiment is an error."""
         if self.holds(experiment):
             return
         if self.config.exists():
@@ -84,13 +84,13 @@ class RunFolder:
         files.write(self.config, json.dumps(experiment.to_dict(), indent=1) + "\n")
 
     def holds(self, experiment: Experiment) -> bool:
-        """Whether this is the folder of that experiment."""
+        """Whether this folder belongs to a run of ``experiment``."""
         if not self.config.exists():
             return False
         mine = self.experiment()
         same_algebra = algebras.get(mine.algebra) == algebras.get(experiment.algebra)
         mine = replace(mine, algebra=experiment.algebra)
-        if mine.budget:  # which decided these when the run started
+        if mine.budget:  # the budget decided these when the run started
             mine = replace(mine, steps=experiment.steps, evaluations=experiment.evaluations)
         return same_algebra and mine == experiment
 
@@ -108,18 +108,18 @@ class RunFolder:
             raise ValueError(f"{self.config} is no experiment: {error} {_AS_WRITTEN}") from None
 
     def _table(self, algebra: Any) -> Any:
-        """The algebra of a ``config.json``. Older runs have a path there, and the table in a file beside it."""
+        """The algebra of a ``config.json``. Older runs have a path there, and the table in ``algebra.json``."""
         path = self.path / "algebra.json"
         if not isinstance(algebra, str) or Path(algebra).suffix not in (".toml", ".json", ".txt") or not path.is_file():
             return algebra
         return files.parse(path.read_bytes(), path, _AS_WRITTEN)
 
     def write_environment(self, where: dict[str, Any]) -> None:
-        """Write down where the run runs now."""
+        """Write ``environment.json``."""
         files.write(self.path / "environment.json", json.dumps(where, indent=1) + "\n")
 
     def environment(self) -> dict[str, Any]:
-        """Where the run ran last, with its ``command`` and its ``hardware``; empty if it never ran."""
+        """The environment of the last start, with its ``command`` and ``hardware``; empty if the run never started."""
         path = self.path / "environment.json"
         if not path.exists():
             return {}
@@ -133,12 +133,12 @@ class RunFolder:
         return found
 
     def finished(self) -> Result | None:
-        """The result, if the run is done: its result and its weights are there."""
+        """The result of a finished run, which has written both its result and its weights; otherwise None."""
         return Result.load(self.result) if self.result.exists() and self.weights.exists() else None
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep other processes out of this folder; the lock of a killed process is released."""
+        """Lock this folder against other processes; a killed process releases its lock."""
         with (self.path / ".lock").open("a") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -155,7 +155,7 @@ class RunFolder:
         files.append(self.metrics, json.dumps(row) + "\n")
 
     def rows(self) -> Iterator[dict[str, float]]:
-        """The rows of metrics, without a last one that a kill cut short."""
+        """Yield the rows of metrics, except for a last row that a kill cut short."""
         if not self.metrics.exists():
             return
         for number, line in enumerate(self.metrics.read_bytes().splitlines(keepends=True), 1):
@@ -167,9 +167,9 @@ class RunFolder:
                 yield row
 
     def rewind(self, step: int) -> None:
-        """Remove rows and (broken) checkpoints after ``step``: training will make them again.
+        """Remove rows and (broken) checkpoints after ``step``, because training will write them again.
 
-        Broken checkpoints would count among the newest, so whole ones would be removed instead of them.
+        Broken checkpoints would count as the newest, so `remove_old_checkpoints` would remove whole ones instead.
         """
         remove(path for path in self.checkpoints() if step_of(path) > step)
         for partial in self.path.rglob("*.partial"):  # cut short by a kill
@@ -180,15 +180,15 @@ class RunFolder:
     # Checkpoints -----------------------------------------------------------------------------------------------------
 
     def checkpoint(self, step: int) -> Path:
-        """The path of the checkpoint that is made after ``step``."""
+        """The path of the checkpoint after ``step``."""
         return self.path / "checkpoints" / f"step-{step:09d}.ckpt"
 
     def checkpoints(self) -> list[Path]:
-        """All checkpoints, oldest first."""
+        """The paths of all checkpoints, oldest first."""
         return sorted((self.path / "checkpoints").glob(f"step-{'[0-9]' * 9}.ckpt"))
 
     def newest_checkpoint(self) -> Path | None:
-        """The newest checkpoint that is whole, or None if there is none. The log names broken ones."""
+        """The newest checkpoint that is not broken, or None. Broken checkpoints are logged."""
         there = self.checkpoints()
         for path in reversed(there):
             reason = what_is_broken(path)

@@ -1,4 +1,4 @@
-"""What a run runs on: devices, processes, threads, precision, and how often it saves and logs."""
+"""The hardware of a run: devices, processes, threads, precision, and how often it saves and logs."""
 
 from __future__ import annotations
 
@@ -18,28 +18,30 @@ ACCELERATORS = ("auto", "cpu", "cuda")
 STRATEGIES = ("auto", "ddp", "fsdp")
 PRECISIONS = ("auto", "32", "bf16", "16")
 LOGGERS = ("tensorboard", "csv")
-#: OpenMP ends the process where it cannot start as many threads as it was told.
+#: The largest number of threads. OpenMP ends the process if it cannot start the threads it is asked for.
 MAX_THREADS = 1024
 
 
 @dataclass(frozen=True)
 class Hardware:
-    """What a run runs on, and how often it saves and logs. It does not change what is computed, except for rounding.
+    """The devices of a run, and how often it saves and logs. They affect results only by rounding.
+
+    With dropout, the number of processes also changes which numbers are dropped.
 
     Args:
         accelerator: "cpu", "cuda", or "auto": a GPU if there is one.
-        devices: Devices on each node; torchrun's number is used where torchrun starts the processes.
-        nodes: Machines; torchrun's number is used where torchrun starts the processes.
+        devices: The number of devices on each node. If torchrun starts the processes, its number is used instead.
+        nodes: The number of machines. If torchrun starts the processes, its number is used instead.
         strategy: "ddp" or "fsdp"; "auto" is ddp with several processes.
         precision: "32", "bf16" or "16" (the last two are mixed); "auto" is bf16 on a GPU and 32 on a CPU.
         compile: Whether the model is compiled by torch.compile and, on a GPU, recorded as CUDA graphs.
-        threads: CPU threads of each process. They decide how sums are split, and so how they are rounded. 0 is the
+        threads: CPU threads of each process. They decide how sums are split, and so how they are rounded. 0 means the
             number that the run had before or, for a new run, torch's own.
-        data: The folder of data sets; "" is ``ALGEBRANETS_DATA`` of the environment, or ``./data``.
+        data: The folder of data sets; "" means ``$ALGEBRANETS_DATA``, or ``./data`` if it is not set.
         checkpoint_minutes: Minutes between two checkpoints.
-        checkpoint_steps: If not 0, there is also a checkpoint every so many steps.
+        checkpoint_steps: If not 0, a checkpoint is also saved after every ``checkpoint_steps`` steps.
         log_steps: Steps between two rows of metrics.
-        loggers: Loggers of Lightning besides the run folder's ``metrics.jsonl``: "tensorboard", "csv".
+        loggers: Lightning's loggers to use in addition to ``metrics.jsonl``: "tensorboard", "csv".
 
     >>> Hardware(accelerator="cpu", threads=2).on_gpu
     False
@@ -83,19 +85,19 @@ class Hardware:
         return self.accelerator != "cpu" and torch.cuda.is_available()
 
     def to_dict(self) -> dict[str, Any]:
-        """The hardware as ``environment.json`` holds it."""
+        """The hardware as ``environment.json`` stores it."""
         return asdict(self)
 
     @classmethod
     def of(cls, folder: RunFolder, names: Iterable[str] = (), **given: Any) -> Hardware:
-        """The hardware that the run in this folder was started on last, with what is ``given`` now.
+        """The hardware of the last start of the run in this folder, with the fields ``given`` replaced.
 
         Args:
             folder: The run's folder.
-            names: The fields to take from there; all of them if none is named.
-            given: Fields that have these values instead.
+            names: The fields to read from the folder; all fields if empty.
+            given: Values that replace those from the folder.
         """
-        chosen = cls(**given)  # raises if a value is wrong
+        chosen = cls(**given)  # raises an error if a value is wrong
         saved = folder.environment().get("hardware", {})
         known = set(names) or {field.name for field in fields(cls)}
         try:
@@ -110,8 +112,8 @@ class Hardware:
     def fixed_rounding(self) -> Iterator[Hardware]:
         """Fix torch's number of threads, and turn oneDNN on, until the context ends.
 
-        Gives the hardware with that number. Both decide how results are rounded on a CPU. torch turns oneDNN off for
-        the whole process at the first bf16 product on a CPU without bf16, so what ran before would decide too.
+        Yields the hardware with that number. Both settings affect rounding on a CPU. On a CPU without bf16, torch turns
+        oneDNN off for the whole process at the first bf16 product, so rounding would depend on what ran before.
         """
         if os.environ.get("OMP_DYNAMIC", "").strip().lower() == "true":
             raise ValueError(
@@ -119,10 +121,10 @@ class Hardware:
                 "programs run, and torch computes wrong numbers or hangs. Unset it; --threads says how many to take."
             )
         before, had_onednn = torch.get_num_threads(), torch.backends.mkldnn.enabled
-        # Lightning starts the processes of several devices; torchrun and SLURM have given each its threads already.
+        # Divide the threads if Lightning starts the processes; torchrun and SLURM have already set each one's.
         processes = 1 if {"OMP_NUM_THREADS", "SLURM_PROCID"} & os.environ.keys() else self.devices
         threads = self.threads or max(1, before // processes)
-        torch.set_num_threads(threads)  # even if it is the same: until it is told a number, MKL may take fewer
+        torch.set_num_threads(threads)  # also if it is the same number: MKL may use fewer threads until it is set
         torch.backends.mkldnn.enabled = True  # type: ignore[assignment]  # a property of the module
         try:
             yield replace(self, threads=threads)

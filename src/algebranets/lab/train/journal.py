@@ -1,4 +1,4 @@
-"""What a run writes down while it trains: metrics, and a log for people."""
+"""Metrics and log messages that a run writes while it trains."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ log = logging.getLogger("algebranets")
 
 
 class Speedometer(Callback):
-    """A callback that knows how many examples a second are trained on; evaluations do not count."""
+    """A callback that measures training speed in examples per second, without evaluations."""
 
     _begun: float | None = None
     _num_examples = 0
@@ -34,11 +34,11 @@ class Speedometer(Callback):
         self._begun = self._begun or time.monotonic()
 
     def count(self, trainer: pl.Trainer, task: Task, batch: Any) -> None:
-        """Count the examples of a step, those of all processes."""
+        """Add the examples of a step, over all processes."""
         self._num_examples += trainer.world_size * task.num_examples(batch)
 
     def speed(self) -> float:
-        """Examples a second since the last call, or since training went on. The device must be synchronized."""
+        """Examples per second since the last call or evaluation. The device must be synchronized."""
         now = time.monotonic()
         speed = self._num_examples / max(now - (self._begun or now), 1e-9)
         self._begun, self._num_examples = now, 0
@@ -52,8 +52,8 @@ class Journal(Speedometer):
     """Writes metrics to every logger, and evaluations to the log too. A loss that is not finite ends the run.
 
     Args:
-        plan: What the run does.
-        every: Steps between two rows of metrics; evaluated steps get rows too.
+        plan: The plan of the run.
+        every: Steps between two rows of metrics. Step 1 and evaluated steps get rows too.
     """
 
     def __init__(self, plan: Plan[Any, Any], every: int) -> None:
@@ -69,7 +69,7 @@ class Journal(Speedometer):
         self.has_begun = True
 
     def begin(self, step: int, rows: Iterable[dict[str, float]]) -> None:
-        """Go on from ``step``: the clock starts here, at the time that the earlier ``rows`` end with."""
+        """Start the clock for a run that continues from ``step``, at the last time in its earlier ``rows``."""
         self.step = step
         self.begun = time.monotonic() - max((row["seconds"] for row in rows), default=0.0)
 
@@ -103,12 +103,12 @@ class Journal(Speedometer):
             logger.log_metrics({**when, **metrics}, step)
 
     def _step(self, trainer: pl.Trainer) -> int:
-        """The step that training has reached; Lightning's is 0 until a resumed run trains."""
+        """The step that training has reached. Lightning's own step is 0 until a resumed run trains."""
         return max(self.step, trainer.global_step)
 
 
 class MetricsFile(Logger):
-    """A logger of Lightning that writes rows to the run folder's ``metrics.jsonl``."""
+    """A Lightning logger that writes rows to the run folder's ``metrics.jsonl``."""
 
     name, version = "metrics", 0
 
@@ -123,11 +123,11 @@ class MetricsFile(Logger):
 
     @rank_zero_only
     def log_hyperparams(self, *_: Any, **__: Any) -> None:
-        """Do nothing: they are in ``config.json``."""
+        """Do nothing, because all settings are in ``config.json``."""
 
 
 class LogFile(logging.Handler):
-    """Writes messages to a run folder's ``log.txt``. It ignores a full disk: the error that ends the run says it."""
+    """Writes messages to a run folder's ``log.txt``. It ignores disk errors, because the run reports them."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
@@ -140,7 +140,7 @@ class LogFile(logging.Handler):
 
 @contextmanager
 def logging_to(folder: RunFolder) -> Iterator[None]:
-    """Write our messages to the folder's log as well, and the error that ends the run."""
+    """Also write our log messages, and an error that ends the run, to the folder's ``log.txt``."""
     handler = LogFile(folder.log)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     before = log.level
@@ -148,7 +148,7 @@ def logging_to(folder: RunFolder) -> Iterator[None]:
     log.setLevel(logging.INFO)
     try:
         yield
-    except Exception as error:  # the caller shows it
+    except Exception as error:  # the caller shows the error
         log.info("ends: %s", error, exc_info=not isinstance(error, ValueError | Stopped))
         raise
     finally:

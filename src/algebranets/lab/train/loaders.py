@@ -1,4 +1,4 @@
-"""Batches by number, as loaders for Lightning's Trainer."""
+"""Loaders that pass batches to Lightning's Trainer."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from algebranets.lab.data import Batches
 
 
 class TrainingLoader:
-    """Batches to train on; Lightning saves the position, so a resumed run goes on from there.
+    """A loader of training batches. Lightning saves its position, and a resumed run continues from there.
 
     Args:
         batches: Batches by number.
-        stop: The number of batches that are trained on, over all passes.
+        stop: The number of batches to train on, over all passes.
     """
 
     def __init__(self, batches: Batches, stop: int) -> None:
@@ -37,11 +37,11 @@ class TrainingLoader:
 
 
 class EvaluationLoader:
-    """All batches of one pass, from the start each time.
+    """A loader of evaluation batches: one pass, from the start each time.
 
     Args:
         batches: Batches by number.
-        most: If given, only the first ``most`` batches.
+        most: If given, only the first ``most`` batches are used.
     """
 
     def __init__(self, batches: Batches, most: int | None = None) -> None:

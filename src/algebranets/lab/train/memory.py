@@ -1,4 +1,4 @@
-"""Errors where memory runs out."""
+"""Errors when memory runs out."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 
 
 def is_out_of_memory(error: Exception) -> bool:
-    """Whether an error means that the GPU or the computer has no memory left; torch has no class for the latter."""
+    """Whether an error means that the GPU or the CPU is out of memory. torch has no error class for the CPU."""
     return isinstance(error, MemoryError | torch.OutOfMemoryError) or "DefaultCPUAllocator" in str(error)
 
 
@@ -22,7 +22,7 @@ def within_memory() -> Iterator[None]:
         if not is_out_of_memory(error):
             raise
         where = "the GPU" if isinstance(error, torch.OutOfMemoryError) else "the computer"
-        said = str(error).partition(" GPU ")[0]  # the rest says who uses the memory
+        said = str(error).partition(" GPU ")[0]  # the rest lists who uses the memory
         raise ValueError(
             f"a batch must fit into {where}'s memory, but torch says: {said} Take a smaller data.batch_size or, where "
             "it fails in evaluation, data.eval_batch_size."

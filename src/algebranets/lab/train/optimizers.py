@@ -1,4 +1,4 @@
-"""Optimizers and learning-rate schedulers of torch, from their settings."""
+"""torch's optimizers and learning-rate schedulers, created from their settings."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from torch import Tensor, nn
 from algebranets.lab.train.settings import Optimizer, Schedule
 from algebranets.nn import TupleLayerNorm, Whitening1d, Whitening2d, Whitening3d
 
-#: Layers whose parameters are scales and offsets, which are not decayed.
+#: Layers whose parameters, scales and offsets, get no weight decay.
 NORMS = (nn.modules.batchnorm._NormBase, nn.LayerNorm, TupleLayerNorm, Whitening1d, Whitening2d, Whitening3d)
-#: What FSDP adds to the names of parameters.
+#: The prefix that FSDP adds to the names of parameters.
 _FSDP_WRAPPER = "_fsdp_wrapped_module."
 
 
 def undecayed(model: nn.Module) -> Iterator[str]:
-    """The names of parameters without weight decay: biases, and the parameters of norms.
+    """Yield the names of parameters without weight decay: biases, and the parameters of norms.
 
     >>> list(undecayed(nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))))
     ['0.bias', '1.weight', '1.bias']
@@ -31,13 +31,13 @@ def undecayed(model: nn.Module) -> Iterator[str]:
 
 
 def make_optimizer(model: nn.Module, settings: Optimizer, kept: set[str]) -> torch.optim.Optimizer:
-    """The optimizer of a model's parameters.
+    """Create the optimizer of a model's parameters.
 
     Args:
         model: The model, which FSDP may have wrapped.
-        settings: Which optimizer, and its numbers.
-        kept: The names of parameters without weight decay, `undecayed` of the model before it was wrapped: FSDP shows
-            parameters as flat pieces, of which only the names are known.
+        settings: The optimizer's settings.
+        kept: The names of parameters without weight decay, from `undecayed` before FSDP wrapped the model. After that,
+            parameters are flat pieces that can only be recognized by name.
     """
     groups: dict[bool, list[Tensor]] = {True: [], False: []}
     for name, parameter in model.named_parameters():
@@ -50,10 +50,10 @@ def make_optimizer(model: nn.Module, settings: Optimizer, kept: set[str]) -> tor
     else:
         options |= {"betas": settings.betas}
     if next(model.parameters()).is_cuda and not any(_FSDP_WRAPPER in name for name, _ in model.named_parameters()):
-        options["fused"] = True  # which needs gradients in their parameters' layout; FSDP's pieces may have another
+        options["fused"] = True  # needs gradients in the layout of their parameters, which FSDP may change
     kinds = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
     optimizer = kinds[settings.name]([group for group in (decayed, plain) if group["params"]], **options)
-    # A fused optimizer would undo float16's loss scaling within its step; clipping needs it done before.
+    # A fused optimizer would undo float16's loss scaling inside its step, but clipping needs unscaled gradients before.
     optimizer._step_supports_amp_scaling = False
     return optimizer
 
@@ -61,5 +61,5 @@ def make_optimizer(model: nn.Module, settings: Optimizer, kept: set[str]) -> tor
 def make_scheduler(
     optimizer: torch.optim.Optimizer, schedule: Schedule, steps: int
 ) -> torch.optim.lr_scheduler.LambdaLR:
-    """The scheduler that sets the learning rate over ``steps`` steps, as a function of the step alone."""
+    """Create the scheduler of the learning rate over ``steps`` steps; the rate depends only on the step."""
     return torch.optim.lr_scheduler.LambdaLR(optimizer, partial(schedule.share, steps=steps))

@@ -1,4 +1,4 @@
-"""An experiment with its data: the batches, the task and the model for it, and how long training is."""
+"""The plan of a run: an experiment with its data, batches, task, model and number of steps."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ DataT = TypeVar("DataT", bound=ImageTensors | ImageFolder | Text)
 
 
 class Plan(ABC, Generic[SettingsT, DataT]):
-    """What a run of an experiment does.
+    """The data, model and task of a run.
 
     Args:
-        experiment: The experiment; ``fitted`` is the same with a model whose sizes fit the data.
-        settings: How batches are made from the data.
-        data: The data.
+        experiment: The experiment. The attribute ``fitted`` is the experiment with the model sizes that the data needs.
+        settings: The settings for making batches from the data.
+        data: The data set.
     """
 
     def __init__(self, experiment: Experiment, settings: SettingsT, data: DataT) -> None:
@@ -37,12 +37,12 @@ class Plan(ABC, Generic[SettingsT, DataT]):
 
     @cached_property
     def per_epoch(self) -> int:
-        """Batches in a pass over the data."""
+        """The number of batches in one pass over the data."""
         return len(self.training("cpu", Share()))
 
     @property
     def steps(self) -> int:
-        """Batches that are trained on."""
+        """The number of batches to train on."""
         steps = self.experiment.steps or max(1, round(self.experiment.epochs * self.per_epoch))
         if steps > MAX_STEPS:
             raise ValueError(
@@ -53,11 +53,11 @@ class Plan(ABC, Generic[SettingsT, DataT]):
 
     @property
     def evaluate_every(self) -> int:
-        """Batches between two evaluations."""
+        """The number of batches between two evaluations."""
         return math.ceil(self.steps / self.experiment.evaluations)
 
     def build(self) -> nn.Module:
-        """The model before training."""
+        """Build the model, with initial weights from the experiment's seed."""
         torch.manual_seed(self.experiment.seed)
         return self.fitted.build()
 
@@ -75,7 +75,7 @@ class Plan(ABC, Generic[SettingsT, DataT]):
 
     @abstractmethod
     def model_sizes(self) -> dict[str, int]:
-        """The options of the model that the data decides."""
+        """The model options that are determined by the data."""
 
     @abstractmethod
     def training(self, device: torch.device | str, share: Share) -> Batches:
@@ -87,11 +87,11 @@ class Plan(ABC, Generic[SettingsT, DataT]):
 
     @abstractmethod
     def task(self, model: nn.Module) -> Task:
-        """What the model is trained to do."""
+        """The Lightning module that trains the model."""
 
     @abstractmethod
     def example_inputs(self, model: Any) -> tuple[Any, ...]:
-        """One input, as `account` takes it."""
+        """The model's arguments for one input, for `account`."""
 
     def _eval_batch_size(self, share: Share) -> int:
         """The evaluation batch size, rounded up to a multiple of the number of processes."""
@@ -99,7 +99,7 @@ class Plan(ABC, Generic[SettingsT, DataT]):
 
 
 class ImagePlan(Plan[Images, ImageTensors | ImageFolder]):
-    """What a run on images and their classes does."""
+    """A plan for the classification of images."""
 
     def model_sizes(self) -> dict[str, int]:
         return {"num_classes": self.data.num_classes, "in_channels": self.data.channels}
@@ -126,13 +126,13 @@ class ImagePlan(Plan[Images, ImageTensors | ImageFolder]):
         return Classification(model, self.data.num_classes, e.optimizer, self.steps, e.schedule, e.label_smoothing)
 
     def example_inputs(self, model: Any) -> tuple[Any, ...]:
-        """One image of the size that is evaluated: files are cut to ``crop``, images in memory are taken whole."""
+        """One image of the size in evaluation: image files are cropped to ``crop``, images in memory stay whole."""
         cut = self.settings.crop if isinstance(self.data, ImageFolder) else 0
         return model.example_inputs(cut or self.data.image_size)
 
 
 class TextPlan(Plan[Texts, Text]):
-    """What a run on a text does; it is evaluated on the text's validation part."""
+    """A plan for a language model, evaluated on the validation part of its text."""
 
     def model_sizes(self) -> dict[str, int]:
         return {"vocab_size": self.data.vocab_size}
@@ -162,11 +162,11 @@ class TextPlan(Plan[Texts, Text]):
 
 
 def make(experiment: Experiment, root: str) -> ImagePlan | TextPlan:
-    """The plan of an experiment, with its data.
+    """Load the data of an experiment and make its plan.
 
     Args:
         experiment: The experiment.
-        root: The folder of data sets; "" is the usual one (see `algebranets.lab.data.load`).
+        root: The folder of data sets; "" means the default of `algebranets.lab.data.load`.
     """
     settings, data = experiment.data, datasets.load(experiment.data.name, root or None)
     if isinstance(settings, Images) and not isinstance(data, Text):

@@ -1,4 +1,4 @@
-"""What the processes of a run do together: agree on a decision, and share batch norm's statistics."""
+"""Communication between the processes of a run: common decisions and batch-norm statistics."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from algebranets.nn.whitening import sum_over_ranks
 
 
 def any_process(trainer: pl.Trainer, flag: bool) -> bool:
-    """Whether ``flag`` is true in any process. They save and stop together, though clocks and signals differ."""
+    """Whether ``flag`` is true in any process, so that all processes save and stop at the same step."""
     return trainer.strategy.reduce_boolean_decision(flag, all=False) if trainer.world_size > 1 else flag
 
 
 def synchronize(model: nn.Module) -> None:
-    """Make batch norms take their statistics over all processes, in place; torch's `SyncBatchNorm` needs GPUs."""
+    """Make batch norms compute their statistics over all processes, in place. torch's `SyncBatchNorm` needs GPUs."""
     for module in model.modules():
         if isinstance(module, nn.modules.batchnorm._BatchNorm):
             module.forward = partial(_normalize_over_processes, module)  # type: ignore[method-assign]

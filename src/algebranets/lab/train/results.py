@@ -1,4 +1,4 @@
-"""The result of a run: one row, in its folder's ``result.json`` or as a line of a file under ``results/``."""
+"""The result of a run: a ``result.json`` in its folder, or one line of a file under ``results/``."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Any
 
 from algebranets import checks, files
 
-#: The metric that each kind of run is judged by, and whether more of it is better.
+#: The metrics of results, and whether higher is better.
 METRICS = {"accuracy": True, "bpc": False}
 
 _WHAT_TO_DO = "Run it again or leave it out."
-#: Settings of an experiment that reports read, and their types; older rows do not have all of them.
+#: The settings that reports read, and their types. Older rows do not have all of these settings.
 _READ_BY_REPORTS = {
     "model.hidden_size": int, "data.batch_size": int, "data.length": int, "pruning.sparsity": float,
     "pruning.unit": str, "pruning.criterion": str, "budget": float,
@@ -27,24 +27,24 @@ class Result:
     """The result of a finished run.
 
     Args:
-        recipe: The name of its recipe.
-        algebra: The name of its algebra.
-        width: Its width multiplier.
-        seed: Its seed.
-        changes: The settings that differ from the recipe's, as in ``{"model.norm": "whitening"}``.
+        recipe: The name of the recipe.
+        algebra: The name of the algebra.
+        width: The width multiplier.
+        seed: The seed.
+        changes: The settings that differ from the recipe's, such as ``{"model.norm": "whitening"}``.
         metric: A key of `METRICS`; accuracy is in percent, bpc is bits per character.
         value: The metric's value.
         parameters: The number of parameters.
         statistics: The number of moving statistics, which are not parameters.
         multiplies: Multiply-adds for one input: one image, or one token.
-        steps: Batches it was trained on.
-        seconds: How long it was trained.
-        curve: A row for each evaluation: ``step``, ``epoch``, ``seconds``, ``train_loss`` and what was measured.
-        experiment: The experiment, as `Experiment.to_dict` gives it.
+        steps: The number of training steps.
+        seconds: The time of training in seconds, evaluations included.
+        curve: A row for each evaluation: ``step``, ``epoch``, ``seconds``, ``train_loss`` and the metrics.
+        experiment: The experiment, from `Experiment.to_dict`.
         environment: Commit, versions, device and hardware.
         command: The command that started the run.
-        nonzero: The number of parameters that are not zero; None in rows that were written before it was counted.
-        multiplies_left: Multiply-adds that are left when products with zero tuples are skipped; None likewise.
+        nonzero: The number of parameters that are not zero; None in older rows.
+        multiplies_left: Multiply-adds that are left when products with zero tuples are skipped; None in older rows.
 
     >>> result = Result.load(Path("runs/digits/M2R-seed0/result.json"))  # doctest: +SKIP
     >>> result.metric, result.label  # doctest: +SKIP
@@ -71,7 +71,7 @@ class Result:
     multiplies_left: int | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what a report could not show."""
+        """Refuse values that a report could not show."""
         checks.fields(self)
         checks.between("width", self.width, 1 / checks.LARGEST_WHOLE, checks.LARGEST_WHOLE)
         checks.between("seconds", self.seconds, 0, checks.LARGEST_WHOLE)
@@ -85,7 +85,7 @@ class Result:
 
     @property
     def label(self) -> str:
-        """What sets the run apart from others of its recipe, except for its seed."""
+        """A short name from the algebra, width and changed settings; runs that differ only by seed share it."""
         return label(self.algebra, self.width, self.changes)
 
     def save(self, path: Path) -> None:
@@ -94,12 +94,12 @@ class Result:
 
     @classmethod
     def load(cls, path: Path) -> Result:
-        """Read what `save` wrote."""
+        """Read a ``result.json``."""
         return cls.from_dict(files.parse(path.read_bytes(), path, _WHAT_TO_DO), path)
 
     @classmethod
     def from_dict(cls, data: Any, where: object) -> Result:
-        """The result that `asdict` made a dictionary of; errors name ``where`` it was found."""
+        """Make a result from the dictionary ``data``; errors name ``where`` the data was found."""
         try:
             return cls(**checks.options("it", data, cls))
         except ValueError as error:
@@ -107,7 +107,7 @@ class Result:
 
 
 def _check_experiment(experiment: Mapping[str, Any]) -> None:
-    """Refuse settings that reports could not read."""
+    """Refuse settings that reports cannot read."""
     read = {"budget": experiment.get("budget", 0.0)}
     for part in ("model", "data", "pruning"):
         for name, value in checks.typed(f"experiment.{part}", experiment.get(part, {}), Mapping[str, Any]).items():
@@ -121,7 +121,7 @@ def _check_experiment(experiment: Mapping[str, Any]) -> None:
 
 
 def is_row(row: Any) -> bool:
-    """Whether this is a row of metrics: numbers by name, with a step and the seconds since the run started."""
+    """Whether ``row`` is a row of metrics: numbers by name, with ``step`` and ``seconds`` among them."""
     return (
         isinstance(row, dict)
         and all(type(v) is float or (type(v) is int and abs(v) < checks.LARGEST_WHOLE) for v in row.values())
@@ -130,7 +130,7 @@ def is_row(row: Any) -> bool:
 
 
 def label(algebra: str, width: float, changes: Mapping[str, Any]) -> str:
-    """A run's name among others of its recipe; a path is shortened to its last part.
+    """A short name of a run within its recipe; a path is shortened to its last part.
 
     >>> label("M2R", 0.5, {"model.norm": "whitening", "label_smoothing": 0.0})
     'M2R x0.5, label smoothing 0, norm whitening'
@@ -147,7 +147,7 @@ def _shown(value: object) -> str:
 
 
 def read(paths: Iterable[Path]) -> list[Result]:
-    """The results in run folders, in folders of run folders at any depth, and in ``.jsonl`` files, in order."""
+    """Read the results in ``paths``, in order: folders, searched at any depth, and ``.jsonl`` files."""
     results = [result for path in paths for result in _read(path)]
     if not results:
         raise ValueError(
@@ -170,6 +170,6 @@ def _read(path: Path) -> Iterator[Result]:
 
 
 def unfinished(paths: Iterable[Path]) -> list[Path]:
-    """The folders of runs that have no result (yet), which `read` leaves out."""
+    """The folders of runs without a result (yet), which `read` leaves out."""
     begun = {file.parent for path in paths if path.is_dir() for file in path.rglob("config.json")}
     return sorted(path for path in begun if not (path / "result.json").exists())

@@ -1,7 +1,7 @@
-"""From an experiment to a run's folder: `run` trains an experiment, `resume` goes on with a run.
+"""`run` trains an experiment in a folder, `resume` continues a run.
 
-Batches, dropout and learning rates are functions of the seed and the step. So a run that was killed and resumed
-computes what an unbroken run computes.
+Batches, dropout and learning rates depend only on the settings, the seed and the step. So a run that was killed and
+resumed computes the same as an uninterrupted run.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ from algebranets.lab.train.trainer import quiet
 def run(
     experiment: Experiment, path: Path, hardware: Hardware | None = None, callbacks: Iterable[Callback] = ()
 ) -> Result | None:
-    """Train an experiment in a folder, or go on there if the folder holds a part of the run.
+    """Train an experiment in a folder, or continue if the folder already has a part of this run.
 
     Args:
-        experiment: What to train; recipes make them.
+        experiment: The experiment to train, for example from a recipe.
         path: The run's folder. A folder with another experiment is an error.
-        hardware: What to run on; by default a GPU if there is one.
-        callbacks: Callbacks of Lightning besides our own.
+        hardware: The hardware to train on; by default a GPU if there is one.
+        callbacks: Further Lightning callbacks.
 
     Returns:
-        The result; None in all processes but the first.
+        The result in the first process; None in all others.
 
     Raises:
-        Stopped: SIGTERM or Ctrl-C asked to stop; a checkpoint was made.
+        Stopped: SIGTERM or Ctrl-C stopped the run, after a checkpoint.
 
     >>> import tempfile
     >>> from algebranets.lab import recipes
@@ -55,7 +55,7 @@ def run(
     if done is not None and folder.holds(experiment):
         return done
     with _with_threads_of(folder, hardware).fixed_rounding() as hardware:
-        if experiment.budget:  # a run that has started knows its steps
+        if experiment.budget:  # a run that has started already has its number of steps
             experiment = folder.experiment() if folder.holds(experiment) else budget.fit(experiment, hardware, begun)
         session = Session(experiment, folder, hardware, callbacks)
         with session.recorded():
@@ -64,15 +64,15 @@ def run(
 
 
 def resume(path: Path, hardware: Hardware | None = None, callbacks: Iterable[Callback] = ()) -> Result | None:
-    """Go on with the run in a folder, from its newest checkpoint.
+    """Continue the run in a folder from its newest checkpoint.
 
     Args:
         path: The run's folder.
-        hardware: What to run on; by default the hardware that the run had.
-        callbacks: Callbacks of Lightning besides our own.
+        hardware: The hardware to train on; by default the hardware of the last start.
+        callbacks: Further Lightning callbacks.
 
     Returns:
-        The result; None in all processes but the first.
+        The result in the first process; None in all others.
 
     >>> resume(Path("runs/cifar10/M2R-seed0"))  # doctest: +SKIP
     """
@@ -82,7 +82,7 @@ def resume(path: Path, hardware: Hardware | None = None, callbacks: Iterable[Cal
 
 
 def _with_threads_of(folder: RunFolder, hardware: Hardware) -> Hardware:
-    """The hardware with the number of threads that the run had, if none is given and it has as many processes."""
+    """Take the number of threads from the earlier run, if it is not given and the number of devices is the same."""
     if hardware.threads:
         return hardware
     before = Hardware.of(folder, ("threads", "devices"))

@@ -1,4 +1,4 @@
-"""A run in one process: its model, its callbacks, its Trainer, and how it trains from a checkpoint."""
+"""A run in one process: creates the model, callbacks and Trainer, and trains from the newest checkpoint."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ class Session:
     """A run in one process, ready to train. Nothing is written before `recorded`, so wrong settings leave no folder.
 
     Args:
-        experiment: What is trained.
+        experiment: The experiment to train.
         folder: The run's folder.
-        hardware: What it runs on.
-        callbacks: Callbacks of Lightning besides our own.
+        hardware: The hardware to train on.
+        callbacks: Further Lightning callbacks.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class Session:
 
     @contextmanager
     def recorded(self) -> Iterator[None]:
-        """Create and lock the run's folder, write where the run runs, and write messages to its log."""
+        """Create and lock the run's folder, write ``environment.json``, and write log messages to the folder."""
         if not self.is_first:
             yield
             return
@@ -83,7 +83,7 @@ class Session:
             yield
 
     def train(self) -> int:
-        """Train from the newest checkpoint to the end; gives the step of that checkpoint."""
+        """Train from the newest checkpoint to the end, and return the step of that checkpoint."""
         newest = self._newest_checkpoint()
         step = 0 if newest is None else step_of(newest)
         log.info("%s at step %d of %d", "goes on" if step else "begins", step, self.plan.steps)
@@ -94,7 +94,7 @@ class Session:
         task, evaluation = self.plan.task(self.model), EvaluationLoader(self.plan.evaluation(device, share))
         evaluated = {row["step"] for row in rows if self.plan.experiment.metric in row}
         with self._restoring(newest):
-            if step and self.plan.is_evaluated(step) and step not in evaluated:  # killed or stopped before it was
+            if step and self.plan.is_evaluated(step) and step not in evaluated:  # killed or stopped before that
                 self.trainer.validate(task, evaluation, ckpt_path=newest, verbose=False, weights_only=True)
                 self.journal.has_begun = False
             if step < self.plan.steps:
@@ -112,20 +112,20 @@ class Session:
         return newest
 
     def _rewind(self, step: int) -> list[dict[str, float]]:
-        """Make the folder and the loggers what they were at ``step``; gives the rows of metrics up to there."""
+        """Reset the folder and the loggers to ``step``, and return the rows of metrics up to that step."""
         if self.is_first:
             self.folder.rewind(step)
         rows = list(self.folder.rows())
         self.journal.begin(step, rows)
         for logger in self.trainer.loggers:
-            if isinstance(logger, CSVLogger):  # which starts its file anew
+            if isinstance(logger, CSVLogger):  # it starts with an empty file
                 for row in rows:
                     logger.log_metrics({key: value for key, value in row.items() if key != "step"}, int(row["step"]))
         return rows
 
     @contextmanager
     def _restoring(self, checkpoint: Path | None) -> Iterator[None]:
-        """Blame the checkpoint for an error that is raised before training or evaluation starts from it."""
+        """Report an error that is raised before training or evaluation starts as an error of the checkpoint."""
         try:
             yield
         except (OSError, Stopped):

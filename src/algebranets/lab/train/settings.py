@@ -1,4 +1,4 @@
-"""The parts of an experiment: optimizer, learning-rate schedule, data and pruning, each a frozen value.
+"""The settings of an experiment's optimizer, learning-rate schedule, data and pruning, as frozen dataclasses.
 
 Every field is a setting: ``--set optimizer.lr=0.1`` on the command line changes `Optimizer.lr`.
 """
@@ -13,7 +13,7 @@ from algebranets import checks
 from algebranets.pruning import CRITERIA, SCOPES, UNITS
 from algebranets.pruning import SCHEDULES as PRUNING_SCHEDULES
 
-#: What `Schedule.name` may be: functions from the share of training that is done to a share of the learning rate.
+#: Functions that map the finished share of training to a factor of the learning rate, by `Schedule.name`.
 SCHEDULES: dict[str, Callable[[Schedule, float], float]] = {
     "constant": lambda _, __: 1.0,
     "steps": lambda s, done: s.factor ** sum(done >= milestone for milestone in s.milestones),
@@ -21,7 +21,7 @@ SCHEDULES: dict[str, Callable[[Schedule, float], float]] = {
     "cosine": lambda s, done: s.final + (1 - s.final) * (1 + math.cos(math.pi * s.since_warmup(done))) / 2,
 }
 OPTIMIZERS = ("sgd", "adam", "adamw")
-#: The largest learning rate, weight decay and beta; what optimizers compute from them together fits into float32.
+#: The largest learning rate, weight decay and beta. With them, optimizers stay within the range of float32.
 MAX_LR, MAX_WEIGHT_DECAY, MAX_BETA = 1e30, 1e6, 1 - 1e-6
 MAX_WORKERS = 1024
 
@@ -33,9 +33,9 @@ class Schedule:
     Args:
         name: A key of `SCHEDULES`: "constant", "steps", "linear" or "cosine".
         warmup: The share of training during which the rate grows linearly from 0.
-        milestones: For "steps": the shares of training after which the rate is multiplied by ``factor`` once more.
-        factor: For "steps": see ``milestones``.
-        final: For "linear" and "cosine": the share of the rate that is left at the end.
+        milestones: For "steps": the shares of training after which the rate is multiplied by ``factor``.
+        factor: For "steps": the factor at each milestone.
+        final: For "linear" and "cosine": the share of the rate that remains at the end.
 
     >>> schedule = Schedule("linear", warmup=0.2)
     >>> [round(schedule.share(step, 10), 3) for step in (0, 1, 2, 6, 9)]
@@ -57,27 +57,27 @@ class Schedule:
             checks.between("schedule.milestones", milestone, 0, 1)
 
     def share(self, step: int, steps: int) -> float:
-        """The share of the learning rate that step number ``step`` of ``steps`` uses."""
+        """The factor of the learning rate at step number ``step`` of ``steps``."""
         warm = (step + 1) / (self.warmup * steps) if self.warmup else 1.0
         return min(1.0, warm) * SCHEDULES[self.name](self, step / steps)
 
     def since_warmup(self, done: float) -> float:
-        """The share of the training after the warm-up that is done."""
+        """The finished share of the training that follows the warm-up; ``done`` is that of all training."""
         return max(0.0, done - self.warmup) / max(1 - self.warmup, 1e-9)
 
 
 @dataclass(frozen=True)
 class Optimizer:
-    """An optimizer of torch.
+    """The settings of a torch optimizer.
 
     Args:
-        lr: The learning rate, which the `Schedule` multiplies.
+        lr: The learning rate before the `Schedule`'s factor.
         name: "sgd", "adam" or "adamw".
-        momentum: For SGD.
-        nesterov: For SGD: whether the momentum is Nesterov's.
-        betas: For Adam and AdamW.
+        momentum: The momentum of SGD.
+        nesterov: For SGD: whether to use Nesterov momentum.
+        betas: The betas of Adam and AdamW.
         weight_decay: L2 regularization for SGD and Adam, decoupled for AdamW; norms and biases are not decayed.
-        clip: Gradients with a larger norm are scaled down to this norm; 0 means no clipping.
+        clip: The largest norm of the gradients. Larger gradients are scaled down to it; 0 means no clipping.
 
     >>> Optimizer(lr=0.1, nesterov=True, weight_decay=5e-4).name
     'sgd'
@@ -105,13 +105,13 @@ class Images:
     """A data set of images, and how batches are made from it.
 
     Args:
-        name: A name of `algebranets.lab.data.DATASETS`, or the path of a folder of images.
+        name: A key of `algebranets.lab.data.DATASETS`, or the path of a folder of images.
         batch_size: Images in a training batch, over all processes.
-        crop: The side of training images: random crops of images in memory, random resized crops of image files.
-            0 takes images in memory whole, and files at the data set's own size.
-        padding: Black pixels around each image before it is cropped; for images in memory.
+        crop: The side of training images, which are random crops of images in memory or random resized crops of image
+            files. Image files are also evaluated at this size. 0 means the size of the data set's images.
+        padding: The number of black pixels on each side of an image before it is cropped; only for images in memory.
         flip: Whether half of the training images are mirrored.
-        workers: Processes that read image files.
+        workers: The number of processes that read image files.
         eval_batch_size: Images in an evaluation batch.
 
     >>> Images("cifar10", batch_size=500, crop=24).eval_batch_size
@@ -138,13 +138,14 @@ class Texts:
     """A text, and how batches are made from it; a model's state is carried from batch to batch.
 
     Args:
-        name: A name of `algebranets.lab.data.DATASETS`, or the path of a file.
+        name: A key of `algebranets.lab.data.DATASETS`, or the path of a text file.
         batch_size: Rows in a training batch, over all processes.
         length: Characters in a row of a training batch.
-        eval_batch_size: Rows that are evaluated side by side; each starts without context.
+        eval_batch_size: Rows in an evaluation batch; each row starts without context.
         eval_length: Characters in a row of an evaluation batch.
         eval_window: How many characters a Transformer-XL looks back in evaluation; 0 means the model's own window.
-        fresh_every: Training drops the model's state after this many batches; 0 means only when a pass starts.
+        fresh_every: The number of training batches after which the model's state is dropped; 0 means only when a pass
+            starts.
 
     >>> Texts("enwik8", batch_size=16, length=512).eval_length
     512
@@ -177,14 +178,14 @@ class Pruning:
     Args:
         sparsity: The share of the weights that is zero at the end; 0 means no pruning.
         begin: The share of training after which pruning starts.
-        end: The share of training after which the sparsity stays as it is.
-        every: Steps between two prunings.
+        end: The share of training after which the sparsity no longer changes.
+        every: Steps between two updates of the masks.
         schedule: How the sparsity grows: a key of `algebranets.pruning.SCHEDULES`.
         criterion: How the importance of a tuple is measured: a key of `algebranets.pruning.CRITERIA`.
-        unit: What is set to zero together: "tuple" or "component".
-        scope: Whether the smallest are taken from each "layer" or from all layers together, "global".
-        regrow: Whether weights that were pruned may come back.
-        layers: A pattern of the weights' paths, such as ``stage2.*``; "" prunes what the paper prunes.
+        unit: "tuple" to prune whole tuples, or "component" to prune single numbers.
+        scope: "layer" to prune the smallest of each layer, or "global" to prune the smallest of the whole model.
+        regrow: Whether pruned weights can come back.
+        layers: A pattern of the weights' paths, such as ``stage2.*``; "" means the layers that the paper prunes.
 
     >>> Pruning(sparsity=0.9).unit
     'tuple'

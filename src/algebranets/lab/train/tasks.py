@@ -1,6 +1,6 @@
-"""What a model is trained to do, as Lightning modules: classify images, or predict the next character of a text.
+"""Tasks as Lightning modules: classify images, or predict the next character of a text.
 
-They take any model, and work in a Trainer of your own too:
+They take any model, and also work in your own Trainer:
 
 >>> import algebranets as an
 >>> from algebranets.lab.train import Optimizer
@@ -37,13 +37,13 @@ class Task(pl.LightningModule):
 
     Args:
         model: The model.
-        optimizer: The settings of its optimizer.
+        optimizer: The settings of the optimizer.
         schedule: The learning rate over training; constant if None.
         steps: The number of training steps.
         label_smoothing: The share of a label's weight that is spread over all classes.
     """
 
-    #: What the examples of a batch are, as a plural.
+    #: The plural noun for the examples of a batch, such as "images".
     examples: ClassVar[str]
 
     def __init__(
@@ -53,7 +53,7 @@ class Task(pl.LightningModule):
         self.model = model
         self.steps, self.label_smoothing = steps, label_smoothing
         self.optimizer_settings, self.schedule = optimizer, schedule or Schedule()
-        #: What the last evaluation measured, by name.
+        #: The metrics of the last evaluation, by name.
         self.measured: dict[str, float] = {}
         self.nats = MeanMetric()
         self._undecayed = set(undecayed(model))
@@ -64,17 +64,17 @@ class Task(pl.LightningModule):
 
     @abstractmethod
     def num_examples(self, batch: tuple[Tensor, ...]) -> int:
-        """How many `examples` a batch holds."""
+        """The number of `examples` in a batch."""
 
     @abstractmethod
     def steady_inputs(self, batch: tuple[Tensor, ...]) -> tuple[Any, ...] | None:
         """The model's inputs for this batch if its forward and backward can be recorded as CUDA graphs, else None.
 
-        They cannot if later batches may have other shapes, or if processes communicate inside the model.
+        Recording is impossible if later batches may have other shapes, or if processes communicate inside the model.
         """
 
     def training_metrics(self, loss: float) -> dict[str, float]:
-        """The metrics of a step; the last one is the one that the progress bar shows."""
+        """The metrics of a training step. The progress bar shows the last of them."""
         return {"train_loss": loss}
 
     def configure_optimizers(self) -> Any:
@@ -88,7 +88,7 @@ class Task(pl.LightningModule):
         gradient_clip_val: float | None = None,
         gradient_clip_algorithm: str | None = None,
     ) -> None:
-        """Clip as Lightning does, and for FSDP too, where the norm is over the pieces of all processes."""
+        """Clip as Lightning does, but with FSDP use its own method, which takes the norm over all processes."""
         if gradient_clip_val and isinstance(self.trainer.strategy, FSDPStrategy):
             wrapped: Any = self.trainer.strategy.model
             wrapped.clip_grad_norm_(gradient_clip_val)
@@ -106,7 +106,7 @@ class Classification(Task):
     """Classification of images with a cross-entropy loss; accuracies are in percent.
 
     Args:
-        model: A model from images to logits.
+        model: A model that maps images to logits.
         num_classes: The number of classes; with more than 5, the top-5 accuracy is measured too.
         optimizer: The settings of the optimizer.
         steps: The number of training steps.
@@ -149,7 +149,7 @@ class Classification(Task):
         return len(batch[0])
 
     def steady_inputs(self, batch: tuple[Tensor, ...]) -> tuple[Any, ...] | None:
-        return (batch[0],) if self.trainer.world_size == 1 else None  # batch norms communicate
+        return (batch[0],) if self.trainer.world_size == 1 else None  # batch norms of several processes communicate
 
     def on_validation_epoch_start(self) -> None:
         super().on_validation_epoch_start()
@@ -158,7 +158,7 @@ class Classification(Task):
 
     def validation_step(self, batch: tuple[Tensor, ...], batch_idx: int) -> None:
         images, labels = batch
-        with torch.compiler.set_stance("force_eager"):  # compiling it again takes longer than it saves
+        with torch.compiler.set_stance("force_eager"):  # compiling the model again would take longer than it saves
             logits = self(images)
         count(self.nats, logits, labels)
         for accuracy in self.accuracies.values():
@@ -173,7 +173,7 @@ class Language(Task):
     """Prediction of the next character with a cross-entropy loss; the model's state is carried from batch to batch.
 
     Args:
-        model: A model from tokens and a state to logits and the next state.
+        model: A model that maps tokens and a state to logits and the next state.
         optimizer: The settings of the optimizer.
         steps: The number of training steps.
         schedule: The learning rate over training; constant if None.
@@ -211,7 +211,7 @@ class Language(Task):
     def transfer_batch_to_device(
         self, batch: tuple[Tensor, ...], device: torch.device, dataloader_idx: int
     ) -> tuple[Tensor, ...]:
-        """Move all but ``fresh``, which stays on the CPU, so that reading it does not wait for the device."""
+        """Move everything except ``fresh``, which stays on the CPU, so that reading it does not wait for the device."""
         tokens, targets, fresh = batch
         return tokens.to(device), targets.to(device), fresh
 
@@ -238,7 +238,7 @@ class Language(Task):
         self._evaluation_shapes: list[torch.Size | None] = []
 
     def validation_step(self, batch: tuple[Tensor, ...], batch_idx: int) -> None:
-        """Evaluate a batch; compiled only if the batch before had the same shapes, because each shape takes a graph."""
+        """Evaluate a batch, compiled only if the previous batch had the same shapes: each shape needs a graph."""
         tokens, targets, fresh = batch
         state = None if fresh else self._evaluation_state
         before, self._evaluation_shapes = self._evaluation_shapes, shapes((tokens, state))
@@ -252,7 +252,7 @@ class Language(Task):
         self.measured["bpc"] = self.measured["loss"] / math.log(2)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Save the carried state of all processes, so that another number of processes can go on."""
+        """Save the carried state of all processes, so that the run can continue with another number of processes."""
         axis: Any = self.model.state_batch_axis
         checkpoint["carried"] = _pytree.tree_map(lambda t: _gathered(self, t, axis), self.state)
 
@@ -264,7 +264,7 @@ class Language(Task):
 
 
 def count(nats: MeanMetric, logits: Float[Tensor, "rows cls"], targets: Int[Tensor, " rows"]) -> None:
-    """Add the mean loss of the rows that are not `IGNORED`, weighted by their number."""
+    """Add the mean loss of all rows that are not `IGNORED` to ``nats``, weighted by the number of these rows."""
     rows = (targets != IGNORED).sum()
     total = F.cross_entropy(logits, targets, reduction="sum", ignore_index=IGNORED)
     nats.update(total / rows.clamp(min=1), weight=rows)

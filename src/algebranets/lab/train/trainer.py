@@ -1,4 +1,4 @@
-"""Lightning's Trainer for a run, and a model made ready for it."""
+"""Creates Lightning's Trainer for a run, and prepares the model for it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from algebranets.lab.train.folder import RunFolder
 from algebranets.lab.train.hardware import Hardware
 from algebranets.lab.train.processes import synchronize
 
-#: Lightning's names of `Hardware.precision`.
+#: Lightning's names for the values of `Hardware.precision`.
 LIGHTNING_PRECISIONS = {"32": "32-true", "bf16": "bf16-mixed", "16": "16-mixed"}
 
 
@@ -38,18 +38,18 @@ def make_trainer(
     loggers: Iterable[Logger] = (),
     callbacks: Iterable[Callback] = (),
 ) -> pl.Trainer:
-    """A Trainer for one long pass over the batches that it is given.
+    """Create a Trainer for one long pass over the training batches.
 
     Args:
-        hardware: What it runs on.
-        folder: The run's folder, where Lightning's own loggers write.
+        hardware: The hardware to train on.
+        folder: The run's folder; Lightning's own loggers write there.
         model: The model, whose blocks FSDP shards.
         evaluate_every: Steps between two evaluations.
-        clip: The norm that gradients are clipped to; 0 means no clipping.
-        loggers: Loggers besides those of ``hardware``.
-        callbacks: Callbacks, in the order in which they are called.
+        clip: The norm to which gradients are clipped; 0 means no clipping.
+        loggers: Loggers in addition to those of ``hardware``.
+        callbacks: Lightning callbacks, called in this order.
     """
-    # torchrun has started the processes already: there are as many as it says.
+    # If torchrun has started the processes, its numbers of devices and nodes apply.
     devices = int(os.environ.get("LOCAL_WORLD_SIZE", hardware.devices))
     nodes = int(os.environ.get("WORLD_SIZE", 0)) // devices if "LOCAL_WORLD_SIZE" in os.environ else hardware.nodes
     precision = hardware.precision if hardware.precision != "auto" else ("bf16" if hardware.on_gpu else "32")
@@ -78,18 +78,18 @@ def make_trainer(
 
 
 def prepare(model: nn.Module, hardware: Hardware, images: bool, num_processes: int) -> None:
-    """Make a model ready for what it runs on, in place: memory format, batch norm over processes, compiling.
+    """Prepare a model for its hardware, in place: memory format, batch norm over all processes, compilation.
 
     Args:
         model: The model.
-        hardware: What it runs on.
-        images: Whether its inputs are images; otherwise they are text.
-        num_processes: How many processes train it together.
+        hardware: The hardware to train on.
+        images: Whether the model's inputs are images; otherwise they are text.
+        num_processes: The number of processes that train the model together.
     """
     if num_processes > 1 and not hardware.on_gpu:
-        synchronize(model)  # on GPUs, Lightning's `sync_batchnorm` does it
+        synchronize(model)  # on GPUs, Lightning's `sync_batchnorm` does this
     if hardware.on_gpu and images:
-        model.to(memory_format=torch.channels_last)  # as its images are
+        model.to(memory_format=torch.channels_last)  # the format of its images
     if hardware.compile:
         compile_model(model, whole=images and hardware.strategy != "fsdp")
 
@@ -98,7 +98,7 @@ def _strategy(hardware: Hardware, model: nn.Module, num_processes: int) -> Strat
     if hardware.strategy == "fsdp":
         return FSDPStrategy(auto_wrap_policy={type(block) for block in blocks(model)}, state_dict_type="full")
     if hardware.strategy == "ddp" or num_processes > 1:
-        return DDPStrategy(gradient_as_bucket_view=True)  # gradients lie where they are summed
+        return DDPStrategy(gradient_as_bucket_view=True)  # avoids a copy of the gradients
     return "auto"
 
 
@@ -108,7 +108,7 @@ def _lightning_loggers(hardware: Hardware, folder: RunFolder) -> Iterator[Logger
 
 
 class FixedThreads(Callback):
-    """Sets the number of threads again, because Lightning's launcher of several processes sets another one."""
+    """Sets the number of threads again, because Lightning changes it when it launches several processes."""
 
     def __init__(self, threads: int) -> None:
         self.threads = threads
@@ -118,7 +118,7 @@ class FixedThreads(Callback):
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):
-    """Writes a checkpoint whole or not at all, and reads it without running code that it holds."""
+    """Writes checkpoints whole or not at all, and reads them without running code in the files."""
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
         save_checkpoint(checkpoint, Path(path))
@@ -129,7 +129,7 @@ class AtomicCheckpointIO(TorchCheckpointIO):
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Silence Lightning, except for errors, and torch's warnings about compiling: the run's folder says the rest."""
+    """Silence Lightning, except for errors, and torch's warnings about compiling."""
     talkers = [logging.getLogger(name) for name in ("lightning.pytorch", "lightning.fabric")]
     levels = [talker.level for talker in talkers]
     for talker in talkers:
@@ -137,9 +137,9 @@ def quiet() -> Iterator[None]:
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", module=r"lightning|torch\._inductor")
-            # From `sum_over_ranks`: what torch recommends instead is private.
+            # From `sum_over_ranks`. The replacement that torch recommends is private.
             warnings.filterwarnings("ignore", message=r"torch\.distributed\.nn\.functional\.all_reduce is deprecated")
-            # `capture` records on a stream of its own, and gradients wait for it, as they should.
+            # From `capture`, which records on its own stream. Gradients wait for that stream, as they should.
             warnings.filterwarnings("ignore", message="The AccumulateGrad node's stream does not match")
             yield
     finally:

@@ -1,6 +1,6 @@
 """``add_norm``: a residual addition and the layer norm of the sum, in one launch. Inference only.
 
-Like torch's own norms and additions it counts no FLOPs.
+Like torch's own norms and additions, it counts no FLOPs.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ def add_norm(
 
     Args:
         x: Features.
-        y: What is added to them, of the same shape and dtype.
-        weight: The factor of each normalized feature.
-        bias: What is then added to each feature.
-        eps: What is added to the variance.
+        y: The features to add, of the same shape and dtype.
+        weight: A factor for each normalized feature.
+        bias: A number to add to each feature after that.
+        eps: A small number to add to the variance.
     """
     return _add_norm(x, y, weight, bias, eps)
 

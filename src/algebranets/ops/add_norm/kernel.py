@@ -11,7 +11,7 @@ import triton.language as tl
 
 @triton.jit
 def add_norm_fwd_kernel(x, y, weight, bias, total, out, num_features, eps, width: tl.constexpr):
-    """A program: one row."""
+    """Each program computes one row."""
     i = tl.arange(0, width)
     is_feature = i < num_features
     row = tl.program_id(0).to(tl.int64) * num_features

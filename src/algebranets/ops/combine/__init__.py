@@ -1,8 +1,8 @@
-"""``combine``: linear combinations of components in one pass, which rho(w) and bilinear algorithms are made of.
+"""``combine``: linear combinations of components in one pass, for rho(w) and bilinear algorithms.
 
-Numbers lie in a *grid*, (stack, p, row, q, column), whose component (p, q) is the p * Q + q-th. Everything here is one:
-activations (1, 1, rows, A, channels), stored weights (stacks, A, out, 1, in) or folded (stacks, k, out, k, in), rho(w)
-(stacks, k, out, k, in), the factors of R products (1, R, rows, 1, channels).
+Tensors are *grids*: (stack, p, row, q, column), with component number p * Q + q at (p, q). Examples are activations,
+(1, 1, rows, A, channels); stored weights, (stacks, A, out, 1, in) or folded (stacks, k, out, k, in); rho(w),
+(stacks, k, out, k, in); and the factors of R products, (1, R, rows, 1, channels).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch import Tensor
 from algebranets.ops import device
 from algebranets.ops.device import sum_dtype
 
-#: One row for each component that comes out, one coefficient in it for each that goes in.
+#: A matrix has one row for each output component, and a row has one coefficient for each input component.
 Row = tuple[int | float, ...]
 Matrix = tuple[Row, ...]
 
@@ -28,13 +28,13 @@ def combine(
     bias: Float[Tensor, " feat"] | None = None,
     dtype: torch.dtype | None = None,
 ) -> Float[Tensor, "stack r row s column"]:
-    """The components ``sum_c matrix[k][c] x_c``, by a kernel on a GPU and by torch's operations elsewhere.
+    """The components ``sum_c matrix[k][c] x_c``, computed by a kernel on a GPU and by torch's operations elsewhere.
 
     Args:
         x: A grid.
         matrix: One row of coefficients for each component of the result.
-        across: How many components of the result lie side by side in a row of its grid.
-        bias: Numbers that are added to each row of a grid of one p, or None.
+        across: The size of axis s of the result: the number of components that are adjacent in a row.
+        bias: Numbers to add to each row of the result, whose axis r must then have size 1, or None.
         dtype: The dtype of the result, by default that of ``x``.
 
     >>> x = torch.tensor([3.0, 5.0]).reshape(1, 1, 1, 2, 1)
@@ -50,14 +50,14 @@ def combine(
 
 
 def add_bias(y: Float[Tensor, "*batch feat"], bias: Float[Tensor, " feat"]) -> Float[Tensor, "*batch feat"]:
-    """``y + bias``. A compiler fuses that with what follows; without one, torch's own is slow on a GPU."""
+    """``y + bias``. torch.compile fuses the addition; without it, our kernel is faster than torch's on a GPU."""
     if torch.compiler.is_compiling() or not device.is_usable(y):
         return y + bias.to(y.dtype)
     return combine(y.reshape(1, 1, -1, 1, y.shape[-1]), ((1.0,),), bias=bias).reshape(y.shape)
 
 
 class _Combine(torch.autograd.Function):
-    """The operator with its gradients: combinations by the transposed matrix."""
+    """The operator with its gradients, which are combinations by the transposed matrix."""
 
     @staticmethod
     def forward(
@@ -84,7 +84,7 @@ class _Combine(torch.autograd.Function):
 
 
 class _SumRows(torch.autograd.Function):
-    """``x.sum(0)`` in at least float32: a bias's gradient, for which torch's own takes twice as long on a GPU."""
+    """``x.sum(0)`` in at least float32, the gradient of a bias. torch's own sum takes twice as long on a GPU."""
 
     @staticmethod
     def forward(x: Tensor) -> Tensor:
@@ -100,7 +100,10 @@ class _SumRows(torch.autograd.Function):
 
 
 def _combine_in_torch(x: Tensor, matrix: Matrix, across: int, bias: Tensor | None) -> Tensor:
-    """The same in torch's operations, sums taken in at least float32; each component is scaled once a coefficient."""
+    """Compute ``combine`` with torch's operations. Sums are taken in at least float32.
+
+    Each product of a coefficient and a component is computed once.
+    """
     if bias is not None or any(sum(map(bool, row)) > 1 for row in matrix):
         x = x.to(sum_dtype(x))
     components = [part for row in x.unbind(1) for part in row.unbind(2)]

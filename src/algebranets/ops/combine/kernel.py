@@ -1,6 +1,6 @@
-"""Kernels of ``combine`` and ``sum_rows``: every number is read once and every result written once.
+"""Kernels of ``combine`` and ``sum_rows``: every number is read once and every result is written once.
 
-A grid is (stack, p, row, q, column); its component (p, q) is the p * Q + q-th.
+A grid is (stack, p, row, q, column), with component number p * Q + q at (p, q).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import triton.language as tl
 
 @triton.jit
 def sum_rows_kernel(x, sums, rows, columns, height: tl.constexpr, width: tl.constexpr):
-    """A program: every so many-th tile of some columns."""
+    """Each program sums every n-th tile of some columns, where n is the number of programs for these columns."""
     column = tl.program_id(1) * width + tl.arange(0, width)[None, :]
     total = tl.zeros([height, width], dtype=sums.dtype.element_ty)
     for start in range(tl.program_id(0) * height, rows, tl.num_programs(0) * height):
@@ -28,7 +28,7 @@ def combine_fwd_kernel(
     matrix: tl.constexpr, num_in: tl.constexpr, along: tl.constexpr, num_out: tl.constexpr, across: tl.constexpr,
     has_bias: tl.constexpr, is_double: tl.constexpr, height: tl.constexpr, width: tl.constexpr,
 ):  # fmt: skip
-    """A program: all components of some rows and columns of one stack."""
+    """Each program computes all components of some rows and columns of one stack."""
     wide = tl.cdiv(columns, width)
     column = tl.program_id(0) % wide * width + tl.arange(0, width)[None, :]
     high = tl.cdiv(rows, height)
@@ -38,9 +38,9 @@ def combine_fwd_kernel(
     exact: tl.constexpr = tl.float64 if is_double else tl.float32
     components = ()
     for c in tl.static_range(num_in):
-        before = stack * num_in + c // along * along  # components of the stacks and rows before
+        before = stack * num_in + c // along * along  # components of earlier stacks and of smaller p
         offset = (before * rows + row * along + c % along) * columns + column
-        components = components + (tl.load(x + offset, mask=is_here, other=0).to(exact),)  # noqa: RUF005, as triton has it
+        components = components + (tl.load(x + offset, mask=is_here, other=0).to(exact),)  # noqa: RUF005, for Triton
     for k in tl.static_range(num_out):
         total = tl.zeros([height, width], dtype=exact)
         if has_bias:

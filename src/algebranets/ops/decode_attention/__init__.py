@@ -1,4 +1,4 @@
-"""``decode_attention``: attention of one token to a ring of earlier keys and values, in one launch. Inference only."""
+"""``decode_attention``: attention of one token to a ring of earlier keys and values. Inference only."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ def decode_attention(
     *,
     dim: int,
 ) -> Float[Tensor, "batch 1 embed"]:
-    """One token's attention with relative positions, without gradients; the token joins those it attends to.
+    """The attention of one token with relative positions, without gradients. The token also attends to itself.
 
     The score of the key n positions back is ``((query + u) key + (query + v) distances[n]) / sqrt(d)``, in each head.
 
     Args:
-        token: Its query, key and value, planar: (batch, 1, embed), features ordered (component, head, tuple).
+        token: The token's query, key and value, planar: (batch, 1, embed), features ordered (component, head, tuple).
         biases: u and v, planar, (embed,) each.
-        rings: The keys and the values of the last positions, (batch, heads, slots, d) each. Position p lies in slot
-            p mod slots. The token's own are written there, over those that leave the window.
+        rings: The keys and the values of the last positions, (batch, heads, slots, d) each. Position p is in slot
+            p mod slots. The token's key and value are written over those of the position that leaves the window.
         distances: One vector for each distance, 0 first.
-        position: How many positions there have been; it is increased by one.
+        position: The position of the token: the number of tokens before it. It is increased by one in place.
         dim: The number of components of a tuple.
     """
     return _decode_attention(*token, *biases, *rings, distances, position, dim)
@@ -64,5 +64,5 @@ def _(query: Tensor, *_: Any) -> Tensor:
 
 
 def flops(_query: Any, _key: Any, _value: Any, _u: Any, _v: Any, keys: tuple[int, ...], *_: Any, **__: Any) -> int:
-    """Three products for each slot: with its key, its distance's vector and its value."""
+    """The FLOPs of three products for each slot: with its key, its value and the vector of its distance."""
     return 3 * 2 * prod(keys)

@@ -1,4 +1,4 @@
-"""Kernel of ``decode_attention``: one token's attention to a ring of keys and values, which takes the token's own.
+"""Kernel of ``decode_attention``: one token is written into a ring of keys and values and attends to it.
 
 Shapes: B batch, h heads, S slots, d = A * tuples features of a head (``size``, rounded up to a power of two ``width``),
 E = h * d. Planar features are ordered (component, head, tuple).
@@ -22,10 +22,10 @@ def decode_attention_fwd_kernel(
     num_heads: tl.constexpr, size: tl.constexpr, tuples: tl.constexpr, splits: tl.constexpr,
     tile: tl.constexpr, width: tl.constexpr,
 ):  # fmt: skip
-    """A program: ``span`` slots of one head. The last one of a head to arrive joins what all of them found.
+    """Each program attends to ``span`` slots of one head. The last program of a head to arrive joins their results.
 
-    ``parts`` has room for what each program finds. ``arrived`` counts the programs of each head and then the heads, and
-    is zero before and after.
+    ``parts`` stores the result of each program. ``arrived`` counts the finished programs of each head, and then the
+    finished heads. It is zero before and after the kernel.
     """
     row, split = tl.program_id(0), tl.program_id(1)
     b, h = (row // num_heads).to(tl.int64), (row % num_heads).to(tl.int64)
@@ -59,7 +59,7 @@ def decode_attention_fwd_kernel(
     while start < last:
         slot = start + tl.arange(0, tile)
         is_slot, is_new = slot < last, (slot == newest)[:, None]
-        is_old = is_slot[:, None] & is_d[None, :] & (slot != newest)[:, None]  # the new one may not be there yet
+        is_old = is_slot[:, None] & is_d[None, :] & (slot != newest)[:, None]  # the newest slot may not be written yet
         distance = ((newest - slot + num_slots) % num_slots).to(tl.int64)[:, None]
         keys_at = keys + slot.to(tl.int64)[:, None] * keys_slot + d[None, :] * keys_d  # (slot, d)
         values_at = values + slot.to(tl.int64)[:, None] * values_slot + d[None, :] * values_d
@@ -85,7 +85,7 @@ def decode_attention_fwd_kernel(
     if is_last_to_arrive(arrived + row, splits):
         result = joined(parts, d, size, splits)
         tl.store(y + own, result.to(y.dtype.element_ty), mask=is_d)
-        # All programs have read the position once the last head is done: only then may it change.
+        # The position may change only when the last head is done, because then all programs have read it.
         num_rows = tl.num_programs(0)
         if is_last_to_arrive(arrived + num_rows, num_rows):
             tl.store(position, now + 1)
@@ -93,9 +93,9 @@ def decode_attention_fwd_kernel(
 
 @triton.jit
 def joined(parts, d, size: tl.constexpr, splits: tl.constexpr):
-    """The output of a head, (d,), made of what each of its programs found: a weighted sum, its top score and its total.
+    """The output of a head, (d,), from the weighted sum, the highest score and the total weight of each program.
 
-    It is read past the first cache, which other programs do not write into.
+    Loads bypass the L1 cache, which other programs do not write to.
     """
     i = tl.arange(0, triton.next_power_of_2(splits))
     is_part, is_d = i < splits, d < size

@@ -1,4 +1,4 @@
-"""``decode_linear``: the product of few rows by a compact weight that is read once, as in decoding. Inference only."""
+"""``decode_linear``: a linear layer for few rows, which reads the weight once. Inference only."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ def decode_linear(
     """``activation(w . x + b)`` without gradients.
 
     Args:
-        x: Planar features, any number of rows; the kernels are made for few.
-        weight: The weight as a layer stores it, ``stacks`` of them one after the other.
+        x: Planar features with any number of rows. The kernels are fast for few rows.
+        weight: The weight as a layer stores it, or ``stacks`` such weights, one after the other.
         bias: One number for each output feature, or None.
-        algebra: The algebra whose product is taken.
-        stacks: How many weights of equal shape ``weight`` holds.
+        algebra: The algebra whose product is used.
+        stacks: The number of weights of equal shape in ``weight``.
         activation: None, "relu", "silu", "gelu", "sigmoid" or "tanh".
     """
     rows, w, b = cast_for_autocast(x.reshape(prod(x.shape[:-1]), x.shape[-1]), weight, bias)
@@ -58,10 +58,10 @@ def _decode_linear(
 
 @_decode_linear.register_fake
 def _(x: Tensor, weight: Tensor, _bias: Tensor | None, algebra: list[int], *_rest: Any) -> Tensor:
-    # However it is stored, a weight has a number for each component, output and input tuple.
+    # In every storage format, a weight has one number for each component, output tuple and input tuple.
     return x.new_empty(x.shape[0], weight.numel() // (x.shape[1] // algebra[0]))
 
 
 def flops(x: tuple[int, ...], weight: tuple[int, ...], _bias: Any, algebra: list[int], *_: Any, **__: Any) -> int:
-    """Two for each multiply of the table: one table for each row, output and input tuple."""
+    """Two FLOPs for each multiply. Each row, output tuple and input tuple has one multiply for each term."""
     return 2 * x[0] * (prod(weight) // algebra[0]) * num_terms(algebra)

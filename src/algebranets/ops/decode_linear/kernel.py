@@ -1,14 +1,16 @@
-# ruff: noqa: RUF005, Triton knows no (*tuple, one)
-"""Kernels of ``decode_linear``: y = w . x for few rows. Compact weights are read once and expanded in registers.
+# ruff: noqa: RUF005, Triton does not support (*tuple, one)
+"""Kernels of ``decode_linear``: y = w . x for few rows.
 
-Work goes block by block of the algebra (`launch.Plan`). Shapes: rows are batch and copy of the block; p, q are rows and
-columns of rho(w), c components of the weight; o, i tuples out and in. Two versions of one sum over (c, q, i):
+The compact weights are read once and expanded in registers. Each block of the algebra is a launch of its own
+(`launch.Plan`). Shapes: rows are batch and copy of the block; p, q are rows and columns of rho(w), c components of the
+weight; o, i output and input tuples. There are two versions of one sum over (c, q, i):
 
-- `decode_linear_fwd_kernel` multiplies on CUDA cores, each weight from a register into all its places of the block;
+- `decode_linear_fwd_kernel` multiplies on CUDA cores. It uses a weight in a register for all its places in the block.
 - `decode_linear_dot_fwd_kernel` multiplies all x_q by each w_c on tensor cores, and adds up by the table at the end.
 
-Kernels of one stream may overlap on Hopper (programmatic dependent launch): each lets the next one start at once, and
-waits for the one before it only where it needs what that wrote. Weights that no kernel writes are read before.
+Kernels of one stream may overlap on Hopper (programmatic dependent launch). Each kernel lets the next one start at
+once, and waits for the previous one before it reads what that kernel wrote. Weights that no kernel writes are read
+before the wait.
 """
 
 from __future__ import annotations
@@ -21,10 +23,10 @@ from algebranets.ops.kernel import activate, at, begin, ceil_log2, in_pairs, is_
 
 # CUDA cores -----------------------------------------------------------------------------------------------------------
 
-# A tile of weights is (lane along out, warp, out per thread, input): a thread has whole vectors of several rows, so
-# that what it multiplies them by is read once, and few sums are left for threads to exchange. The axes are in the order
-# in which Triton 3.6 deals out lanes and warps. A tile of x is the same without ``out per thread``; that every lane
-# along out reads it, not one, keeps the two layouts alike.
+# A tile of weights is (lane along out, warp, out per thread, input). A thread has whole vectors of several outputs. It
+# reads the inputs for them once, and threads exchange few sums. The axes are in the order in which Triton 3.6 assigns
+# lanes and warps. A tile of x has the same axes without ``out per thread``. Every lane along out reads all of it, so
+# that the two layouts match.
 
 
 @triton.jit
@@ -36,7 +38,7 @@ def decode_linear_fwd_kernel(
     rows: tl.constexpr, out: tl.constexpr, inp: tl.constexpr, lanes: tl.constexpr, warps: tl.constexpr,
     vector: tl.constexpr, pdl: tl.constexpr, frozen: tl.constexpr,
 ):  # fmt: skip
-    """A program: ``out`` output tuples of one stack, for ``rows`` rows."""
+    """Each program computes ``out`` output tuples of one stack, for ``rows`` rows."""
     begin(pdl, frozen)
     tile, stack, first = tl.program_id(0), tl.program_id(1), tl.program_id(2) * rows
     (total,) = product(
@@ -54,7 +56,7 @@ def places(
     tile, first, num_rows, size: tl.constexpr, num_copies: tl.constexpr, num_out: tl.constexpr,
     rows: tl.constexpr, out: tl.constexpr, lanes: tl.constexpr,
 ):  # fmt: skip
-    """Where the sums of `product` belong: the row of the batch, the feature, and whether there is such a place."""
+    """The batch row and the feature of each sum that `product` returns, and whether they exist."""
     across: tl.constexpr = 32 // lanes
     o = tile * out + tl.arange(0, out // across)[None, :, None] * across + tl.arange(0, across)[:, None, None]
     j = tl.arange(0, triton.next_power_of_2(rows * size))[None, None, :]
@@ -71,7 +73,10 @@ def product(
     rows: tl.constexpr, out: tl.constexpr, inp: tl.constexpr, lanes: tl.constexpr, warps: tl.constexpr,
     vector: tl.constexpr, wait: tl.constexpr,
 ):  # fmt: skip
-    """The sums of each stack, of ``stacks`` from ``stack`` on: (lane along out, out per thread, row and p)."""
+    """The sums of ``stacks`` stacks, beginning with ``stack``: each is (lane along out, out per thread, row and p).
+
+    With ``wait``, it waits for the previous kernel after the first loads of weights.
+    """
     across: tl.constexpr = 32 // lanes
     width: tl.constexpr = lanes * vector
     o = tl.arange(0, out // across)[None, None, :, None] * across + tl.arange(0, across)[:, None, None, None]
@@ -87,7 +92,7 @@ def product(
     for _ in tl.static_range(stacks * rows * size):
         sums = sums + (tl.zeros([across, warps, out // across, lanes], dtype),)
     for start in tl.range(inp, num_in, inp):
-        # The next weights are on their way while these are multiplied.
+        # The next weights are in flight while these are multiplied.
         ahead = weights_at(weight_at, o, i[:, :, None, :], start, room, dim * stacks, num_in, num_out, out, inp)
         sums = add(
             sums, tiles, x, i, start - inp, first, num_rows, table, starts, dim, size, num_copies, num_in, x_features,
@@ -110,9 +115,9 @@ def weights_at(
     weight_at, o, i, start, room, count: tl.constexpr, num_in: tl.constexpr, num_out: tl.constexpr,
     out: tl.constexpr, inp: tl.constexpr,
 ):  # fmt: skip
-    """The tiles of ``count`` components, from input ``start`` on; of the outputs, ``room`` are left.
+    """Load the tiles of ``count`` components, beginning at input ``start``. ``room`` outputs are left.
 
-    Whole tiles fill the weight if ``out`` and ``inp`` divide it.
+    Loads need no mask if ``out`` and ``inp`` divide the numbers of outputs and inputs.
     """
     tiles = ()
     for c in tl.static_range(count):
@@ -132,7 +137,7 @@ def add(
     num_in: tl.constexpr, x_features: tl.constexpr, stacks: tl.constexpr, rows: tl.constexpr, out: tl.constexpr,
     inp: tl.constexpr, lanes: tl.constexpr, warps: tl.constexpr, vector: tl.constexpr, is_cut: tl.constexpr,
 ):  # fmt: skip
-    """``sums`` and the products of these tiles; a thread sums its vectors at once, so that it keeps few numbers."""
+    """Add the products of these tiles to ``sums``. A thread sums its vectors at once, so that it keeps few numbers."""
     xs = ()
     for r in tl.static_range(rows):
         row = tl.minimum(first + r, num_rows - 1)
@@ -161,7 +166,10 @@ def add(
 
 @triton.jit
 def over_threads(sums):
-    """Each of ``sums`` over warps and lanes, on a new last axis: joined in pairs, so that threads meet once."""
+    """Sum each of ``sums`` over warps and lanes, and stack the results on a new last axis.
+
+    They are joined before the sum, so that threads exchange data only once.
+    """
     total = tl.sum(tl.sum(in_pairs(sums), 3), 1)
     return total.reshape(total.shape[0], total.shape[1], 1 << ceil_log2(len(sums)))
 
@@ -178,9 +186,10 @@ def decode_linear_dot_fwd_kernel(
     rows: tl.constexpr, out: tl.constexpr, inp: tl.constexpr, splits: tl.constexpr,
     pdl: tl.constexpr, frozen: tl.constexpr,
 ):  # fmt: skip
-    """A program: the same for one of ``splits`` shares of the input; the last one to arrive adds up the shares.
+    """Each program multiplies one of ``splits`` shares of the input, for ``out`` output tuples and ``rows`` rows.
 
-    ``partial`` has room for what each program finds. ``arrived`` counts those of a tile, and is zero before and after.
+    The last program of a tile to arrive adds up the shares. ``partial`` stores the result of each program. ``arrived``
+    counts the finished programs of a tile. It is zero before and after the kernel.
     """
     begin(pdl, frozen)
     tile, split, stack = tl.program_id(0) // splits, tl.program_id(0) % splits, tl.program_id(1)
@@ -193,7 +202,7 @@ def decode_linear_dot_fwd_kernel(
     first, room = split * (chunks * inp), num_out - tile * out
     weight_at = weight + (stack.to(tl.int64) * (dim * num_out) + tile * out) * num_in
     x += x_offset + batch * x_features + component * num_in + i[None, :]
-    # The first weights are on their way while the kernel before ends, and are multiplied last.
+    # The first weights are in flight while the previous kernel ends. They are multiplied last.
     tiles = weights_at(weight_at, o, i[:, None], first, room, dim, num_in, num_out, out, inp * splits)
     if frozen:
         if chunks > 1:
@@ -226,7 +235,7 @@ def decode_linear_dot_fwd_kernel(
 
 @triton.jit
 def add_dots(products, x, tiles):
-    """``products`` and, for each component of the weight, the dot of (row and q, input) and (input, output)."""
+    """Add to ``products``, for each component of the weight, the dot of (row and q, input) and (input, output)."""
     new = ()
     for c in tl.static_range(len(tiles)):
         new = new + (tl.dot(x, tiles[c], products[c], input_precision="ieee", out_dtype=products[c].dtype),)
@@ -235,9 +244,9 @@ def add_dots(products, x, tiles):
 
 @triton.jit
 def combined(products, j, table: tl.constexpr, starts: tl.constexpr, size: tl.constexpr):
-    """The sums (row and p, output) of ``products`` (row and q, output), one for each component of the weight.
+    """Add up ``products``, (row and q, output) for each component of the weight, to sums (row and p, output).
 
-    The table is `launch.Plan.by_component`; ``j`` is row and p.
+    ``table`` and ``starts`` are `launch.Plan.by_component`. ``j`` is row and p.
     """
     p, last = j % size, products[0].shape[0] - 1
     total = tl.zeros_like(products[0])
@@ -261,7 +270,7 @@ def read_ahead(
     weight_at, start, count: tl.constexpr, room, dim: tl.constexpr, num_in: tl.constexpr, num_out: tl.constexpr,
     out: tl.constexpr,
 ):  # fmt: skip
-    """Ask for ``count`` inputs of all components to be brought to the L2 cache, a line of 128 bytes at a time."""
+    """Prefetch ``count`` inputs of all components into the L2 cache, in lines of 128 bytes."""
     line: tl.constexpr = 1024 // weight_at.dtype.element_ty.primitive_bitwidth
     lines: tl.constexpr = min(32, triton.next_power_of_2(triton.cdiv(count, line)))
     o = tl.minimum(tl.arange(0, out), room - 1)[:, None]

@@ -1,6 +1,6 @@
 """``decode_step``: one step of a recurrent cell, as in decoding. Inference only.
 
-The products W_ih x and W_hh h of all gates and the cell's equations are one launch for each block of the algebra.
+One launch for each block of the algebra computes the products W_ih x and W_hh h of all gates and the cell's equations.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ def decode_step(
         mode: "RNN_TANH", "RNN_RELU", "GRU" or "LSTM".
         x: Planar features, (batch, features).
         state: The hidden state, and for the LSTM the cell state, (batch, features) each.
-        weights: W_ih and W_hh as a layer stores them, the gates one after the other.
-        biases: b_ih and b_hh, or None for either.
-        algebra: The algebra whose product is taken.
+        weights: W_ih and W_hh as a layer stores them, one gate after the other.
+        biases: b_ih and b_hh. Either may be None.
+        algebra: The algebra whose product is used.
     """
     now, w_ih, w_hh, b_ih, b_hh, *before = cast_for_autocast(x, *weights, *biases, *state)
     frozen = is_frozen(w_ih) and is_frozen(w_hh)
@@ -70,5 +70,5 @@ def flops(
     x: tuple[int, ...], _state: Any, weights: list[tuple[int, ...]], b_ih: Any, _b_hh: Any, _mode: str,
     algebra: list[int], *_: Any, **__: Any,
 ) -> int:  # fmt: skip
-    """As many as ``decode_linear`` takes for the input and for the state."""
+    """The FLOPs of two calls of ``decode_linear``, one for the input and one for the state."""
     return sum(decode_linear.flops(x, weight, b_ih, algebra) for weight in weights)

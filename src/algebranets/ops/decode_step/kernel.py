@@ -1,7 +1,7 @@
-# ruff: noqa: RUF005, Triton knows no (*tuple, one)
+# ruff: noqa: RUF005, Triton does not support (*tuple, one)
 """Kernel of ``decode_step``: the products of all gates and the cell's equations in one launch.
 
-Shapes and tables are those of `decode_linear.kernel`; h and c are the old states, gates g come one after the other.
+Shapes and tables are those of `decode_linear.kernel`. h and c are the old states, and g is the number of a gate.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def decode_step_fwd_kernel(
     rows: tl.constexpr, out: tl.constexpr, inp: tl.constexpr, lanes: tl.constexpr, warps: tl.constexpr,
     vector: tl.constexpr, pdl: tl.constexpr, frozen: tl.constexpr,
 ):  # fmt: skip
-    """A program: ``out`` hidden tuples for ``rows`` rows, all gates of both products and the cell's equations."""
+    """Each program computes all gates and the cell's equations, for ``out`` hidden tuples and ``rows`` rows."""
     begin(pdl, frozen)
     tile, stack, first = tl.program_id(0), tl.program_id(1), tl.program_id(2) * rows
     from_x = product(

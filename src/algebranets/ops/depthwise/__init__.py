@@ -1,10 +1,11 @@
-"""``depthwise`` and ``depthwise_sums``: convolutions by one weight tuple for each tap and tuple of the image.
+"""``depthwise`` and ``depthwise_sums``: depthwise convolutions, one weight tuple for each tap and channel.
 
-Both operators are bilinear, and the gradients of each are the two themselves: ``depthwise`` is the convolution, or its
-adjoint in the image; ``depthwise_sums`` is its adjoint in the weight. Weights are (tap row, tap column, component in
-table order, channel), in the dtype of sums. ``terms`` are four numbers for each term of the algebra (weight, input and
-output component, coefficient), where the components of images are counted as they lie in memory. ``slides`` are the
-stride, padding and dilation of the rows and then of the columns.
+``depthwise`` is the convolution, or its adjoint with respect to the image. ``depthwise_sums`` is the adjoint with
+respect to the weight. Both are bilinear, and the gradients of each are computed by these two operators again.
+
+Weights are (tap row, tap column, component in table order, channel), in the dtype of sums. ``terms`` are four numbers
+for each term of the algebra (weight, input and output component, coefficient). Components of images are numbered in
+memory order. ``slides`` are the stride, padding and dilation of the rows and then of the columns.
 """
 
 from __future__ import annotations
@@ -27,15 +28,15 @@ from algebranets.ops.device import is_channels_last, sum_dtype
 def depthwise(
     x: Tensor, w: Tensor, terms: Sequence[int], size: Sequence[int], slides: Sequence[int], adjoint: bool = False
 ) -> Tensor:
-    """The convolution of ``x`` by ``w``, or the gradient of its input, for a gradient ``x`` of its output.
+    """The convolution of ``x`` by ``w``, or its adjoint, for which ``x`` is the gradient of the output.
 
     Args:
         x: Images, (batch, features, height, width).
         w: The weight, (tap row, tap column, component, channel).
-        terms: The algebra's terms, as the module says.
-        size: Height and width of the result.
-        slides: Stride, padding and dilation of each axis, as the module says.
-        adjoint: Whether to compute the gradient of the convolution's input.
+        terms: The terms of the algebra, as described in the module.
+        size: The height and width of the result.
+        slides: The stride, padding and dilation of each axis, as described in the module.
+        adjoint: Whether to compute the gradient of the convolution's input instead.
     """
     from algebranets.ops.depthwise import launch  # needs triton
 
@@ -51,7 +52,7 @@ def depthwise(
     schema="(Tensor dy, Tensor x, int[] terms, int[] kernel, int[] slides) -> Tensor",
 )
 def depthwise_sums(dy: Tensor, x: Tensor, terms: Sequence[int], kernel: Sequence[int], slides: Sequence[int]) -> Tensor:
-    """The gradient of the weight, of shape ``kernel``, for an input ``x`` and a gradient ``dy`` of the output."""
+    """The gradient of the weight of shape ``kernel``, for the input ``x`` and the gradient ``dy`` of the output."""
     from algebranets.ops.depthwise import launch  # needs triton
 
     dw = _weight_for(x, kernel)
@@ -116,12 +117,12 @@ def flops(
     x: tuple[int, ...], w: tuple[int, ...], terms: list[int], size: list[int], _slides: Any, adjoint: bool = False,
     *_: Any, **__: Any,
 ) -> int:  # fmt: skip
-    """Two for each multiply, at every tap and place of the convolution's output; like torch, padding is counted in."""
+    """Two FLOPs for each multiply, at every tap and place of the convolution's output. As in torch, padding counts."""
     return _flops_of_taps(x[0], x[2:] if adjoint else size, w, terms)
 
 
 def flops_sums(dy: tuple[int, ...], _x: Any, terms: list[int], kernel: list[int], *_: Any, **__: Any) -> int:
-    """As many as the convolution takes."""
+    """The FLOPs of the weight's gradient, the same number as for the convolution."""
     return _flops_of_taps(dy[0], dy[2:], kernel, terms)
 
 

@@ -1,11 +1,11 @@
 """Kernels of ``depthwise`` and ``depthwise_sums``: activations are read and written once.
 
-A thread has a run of outputs side by side and a few channels of each, so that what a row of the image holds is loaded
-once for all taps in it; a program has a patch of such runs, one below the other, so that it reads rows again from L1.
-Tables and taps are constants, and written out in the code; as triton takes tuples of flat tuples only,
+A thread computes a *run* of adjacent outputs for a few channels. It loads each row of the image once for all taps in
+that row. A program has a patch of runs, one below the other, so that it reads rows again from the L1 cache. Tables and
+taps are constants, and loops over them are unrolled. Triton only accepts tuples of flat tuples:
 
-- a table holds, for each component of the result, ``left, right, coefficient`` of each of its terms;
-- taps hold, for each output of a run, ``tap, source`` of each tap that it meets.
+- A table has, for each component of the result, ``left, right, coefficient`` of each of its terms.
+- Taps have, for each output of a run, ``tap, source`` of each tap that the output meets.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ def depthwise_fwd_kernel(
     num_rows: tl.constexpr, num_columns: tl.constexpr,
     is_double: tl.constexpr, places: tl.constexpr, wide: tl.constexpr,
 ):  # fmt: skip
-    """A program: some runs, all components of some channels."""
+    """Each program computes some runs, for all components of some channels."""
     dim: tl.constexpr = len(table)
     across: tl.constexpr = (channels + wide - 1) // wide
     tile, part = tl.program_id(0) // across, tl.program_id(0) % across
     image, row, run, is_place = _place(tile, places, num_places, runs, patch, patches)
-    # As large as a tile of the image, that weights may be in the same threads' registers.
+    # Broadcast to the size of an image tile, so that weights are in the registers of the same threads.
     chan = tl.broadcast_to(part * wide + tl.arange(0, wide)[None, :], (places, wide))
     is_chan = (chan < channels) | (channels % wide == 0)
     x_at = x + image * x_batch + run * column_step * x_column + chan * x_chan
@@ -70,7 +70,7 @@ def depthwise_sums_kernel(
     channels: tl.constexpr, table: tl.constexpr, sources: tl.constexpr, taps: tl.constexpr,
     num_rows: tl.constexpr, num_columns: tl.constexpr, group: tl.constexpr, places: tl.constexpr, wide: tl.constexpr,
 ):  # fmt: skip
-    """A program: every so many-th tile of runs, all components of some channels, some rows of taps."""
+    """Each program sums every ``parts``-th tile of runs, for all components of some channels and some rows of taps."""
     dim: tl.constexpr = len(table)
     part, parts, first = tl.program_id(0), tl.num_programs(0), tl.program_id(2) * group
     chan = tl.broadcast_to(tl.program_id(1) * wide + tl.arange(0, wide)[None, :], (places, wide))
@@ -110,7 +110,10 @@ def depthwise_sums_kernel(
 
 @triton.jit
 def _place(tile, places: tl.constexpr, num_places, runs, patch, patches):
-    """Image, row and run of each place of a tile, and whether it is one: down a patch first, then across, then down."""
+    """The image, row and run of each place of a tile, and whether the place exists.
+
+    Places are ordered down a patch first, then across the image, then down the image by patches.
+    """
     at = tile * places + tl.arange(0, places)[:, None]
     above = at // (patch * runs)
     return (above // patches).to(tl.int64), above % patches * patch + at % patch, at // patch % runs, at < num_places
@@ -118,7 +121,7 @@ def _place(tile, places: tl.constexpr, num_places, runs, patch, patches):
 
 @triton.jit
 def _tuple(x_at, is_here, step, dim: tl.constexpr):
-    """The components of a tuple, ``step`` apart."""
+    """Load the components of a tuple, which are ``step`` apart."""
     components = ()
     for k in tl.static_range(dim):
         components += (tl.load(x_at + k * step, mask=is_here, other=0),)
@@ -127,7 +130,7 @@ def _tuple(x_at, is_here, step, dim: tl.constexpr):
 
 @triton.jit
 def _add_product(total, left, right, table: tl.constexpr):
-    """``total`` and the product of two tuples by ``table``."""
+    """``total`` plus the product of two tuples, as given by ``table``."""
     sums = ()
     for k in tl.static_range(len(table)):
         s = total[k]

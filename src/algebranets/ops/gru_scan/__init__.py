@@ -1,7 +1,7 @@
-"""``gru_scan``: the recurrence of a GRU over a whole sequence in one launch, and its gradients in another.
+"""``gru_scan``: a GRU's recurrence over a whole sequence in one launch, and its gradients in another.
 
-The products W_ih x of all times are one ordinary product before it, and the gradient of W_hh is one after it. Like
-cuDNN's, the gradients cannot be differentiated once more.
+The caller computes the products W_ih x of all steps in one matrix product before the scan. The gradient of W_hh is one
+matrix product after it. As with cuDNN, there are no gradients of gradients.
 """
 
 from __future__ import annotations
@@ -25,18 +25,17 @@ def gru_scan(
     """The states after each step, and the last one.
 
     Args:
-        gates: The products W_ih x of all steps without biases, r, z and n one after the other.
+        gates: The products W_ih x of all steps, without biases. The gates are in the order r, z, n.
         state: The first state.
-        weight: W_hh, r, z and n one after the other.
-        bias: In float32, for each copy of a block in turn: the sums of both biases of r and of z, then n's of W_ih x
-            and n's of W_hh h.
+        weight: W_hh. The gates are in the order r, z, n.
+        bias: The biases in float32, for each copy of a block: b_ih + b_hh of r, b_ih + b_hh of z, b_ih of n, b_hh of n.
         reverse: Whether time runs from the last step to the first.
     """
     return _GruScan.apply(gates, state, weight, bias, reverse, records_gradients(gates, state, weight, bias))
 
 
 def fits(num_rows: int, num_units: int, device: torch.device) -> bool:
-    """Whether all programs for states of this shape, (rows, units), run at once on ``device``."""
+    """Whether all programs for states of shape (rows, units) can run at the same time on ``device``."""
     from algebranets.ops.gru_scan import launch  # needs triton
 
     return launch.choose(num_rows, num_units, device) is not None
@@ -110,12 +109,12 @@ def _(grad: Tensor, _grad_last: Tensor | None, states: Tensor, *_rest: Any) -> t
 
 
 def flops(gates: tuple[int, ...], _state: Any, weight: tuple[int, ...], *_: Any, **__: Any) -> int:
-    """The product by the recurrent weight in each step and row."""
+    """The FLOPs of a product by the recurrent weight for each step and row."""
     return 2 * gates[0] * gates[1] * weight[0] * weight[1]
 
 
 def flops_backward(
     grad: tuple[int, ...], _last: Any, _states: Any, _kept: Any, weight: tuple[int, ...], *_: Any, **__: Any
 ) -> int:
-    """As many as forward; the gradient of the weight is a product after it."""
+    """The FLOPs of the backward scan, the same as forward. The weight's gradient is a separate product."""
     return flops(grad, None, weight)

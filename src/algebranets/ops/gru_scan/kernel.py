@@ -1,9 +1,9 @@
-"""Kernels of ``gru_scan``: the recurrence of a whole sequence in one launch, the recurrent weights kept on the chip.
+"""Kernels of ``gru_scan``: the recurrence over a sequence in one launch, with W_hh kept on the chip.
 
-A program has some hidden units of some rows. It loads its part of the weights once, and for each step the whole state
-of its rows, which other programs wrote; after each step those of the same rows wait for each other. All of them must
-run at once, so there are at most as many as multiprocessors. Tensors are (time, row, gate, unit), gates r, z, n; rows
-go through the copies of a block in turn.
+A program has some hidden units of some rows. It loads its part of the weights once. In each step it loads the whole
+state of its rows, which other programs wrote. After each step, the programs of the same rows wait for each other. All
+programs must run at the same time, so there are at most as many as multiprocessors. Tensors are (time, row, gate, unit)
+with gates r, z, n. The copies of a block are adjacent rows.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def gru_scan_fwd_kernel(
     num_units: tl.constexpr, num_copies: tl.constexpr, ahead: tl.constexpr, counters, programs: tl.constexpr,
     rows: tl.constexpr, units: tl.constexpr, chunks: tl.constexpr, inner: tl.constexpr, apart: tl.constexpr,
 ):  # fmt: skip
-    """A program: some units of some rows, step by step; ``ahead`` is -1 where time runs backwards."""
+    """Each program computes some units of some rows, step by step. ``ahead`` is -1 if time runs backwards, else 1."""
     row, unit, is_here, part = tiles(num_rows, num_units, rows, units, chunks, inner)
     counter = counters + tl.program_id(1) * apart
     # (chunk, inner, unit)
@@ -50,7 +50,7 @@ def gru_scan_fwd_kernel(
         states += ahead * num_rows * num_units
         tl.store(states + own, h, mask=is_here)
         arrive(counter, programs)
-        # What nobody waits for.
+        # No program waits for the following stores and loads.
         if kept is not None:
             store3(kept + own4, r, z, n, is_here, num_units)
             tl.store(kept + 3 * num_units + own4, g_n, mask=is_here)
@@ -68,7 +68,7 @@ def gru_scan_bwd_kernel(
     num_units: tl.constexpr, ahead: tl.constexpr, counters, programs: tl.constexpr,
     rows: tl.constexpr, units: tl.constexpr, chunks: tl.constexpr, inner: tl.constexpr, apart: tl.constexpr,
 ):  # fmt: skip
-    """A program: the same, from the last step to the first."""
+    """Each program computes the gradients of some units of some rows, from the last step to the first."""
     row, unit, is_here, part = tiles(num_rows, num_units, rows, units, chunks, inner)
     counter = counters + tl.program_id(1) * apart
     # (chunk, inner, unit) of the transposed weights
@@ -96,7 +96,7 @@ def gru_scan_bwd_kernel(
         dh *= z
         store3(grad_h + own3, d_r, d_z, d_hn, is_here, num_units)
         arrive(counter, programs)
-        # What nobody waits for.
+        # No program waits for the following stores and loads.
         store3(grad_x + own3, d_r, d_z, d_xn, is_here, num_units)
         sum_r += d_r
         sum_z += d_z
@@ -111,7 +111,7 @@ def gru_scan_bwd_kernel(
             g_n = tl.load(kept + 3 * num_units + own4, mask=is_here, other=0)
         wait(counter, (step + 1) * programs, programs)
         all_r = load_all(grad_h, row, part, num_rows, num_units, 3 * num_units)
-        if rows > 16:  # one by one, or they would not fit into shared memory
+        if rows > 16:  # load the gates one by one, because together they do not fit into shared memory
             total = tl.dot(all_r, w_r)
             all_z = load_all(grad_h + num_units, row, part, num_rows, num_units, 3 * num_units)
             total = tl.dot(all_z, w_z, total)
@@ -132,7 +132,7 @@ def gru_scan_bwd_kernel(
 
 @triton.jit
 def tiles(num_rows, num_units, rows: tl.constexpr, units: tl.constexpr, chunks: tl.constexpr, inner: tl.constexpr):
-    """A program's rows and units, which of them there are, and all units of the state, a chunk for each warp."""
+    """A program's rows and units, a mask of those that exist, and all units of the state, one chunk for each warp."""
     row = tl.program_id(1) * rows + tl.arange(0, rows)[:, None]
     unit = tl.program_id(0) * units + tl.arange(0, units)[None, :]
     part = tl.arange(0, chunks)[:, None] * inner + tl.arange(0, inner)[None, :]
@@ -141,7 +141,7 @@ def tiles(num_rows, num_units, rows: tl.constexpr, units: tl.constexpr, chunks: 
 
 @triton.jit
 def over_chunks(x):
-    """The sum over chunks. Halves are added in registers: `tl.sum` would go through shared memory several times."""
+    """The sum over chunks. Halves are added in registers, because `tl.sum` would use shared memory several times."""
     x = tl.permute(x, (1, 2, 0))
     for _ in tl.static_range(ceil_log2(x.shape[2])):
         first, second = tl.split(tl.reshape(x, (x.shape[0], x.shape[1], x.shape[2] // 2, 2)))
@@ -151,7 +151,7 @@ def over_chunks(x):
 
 @triton.jit
 def load_all(x, row, part, num_rows, num_units, stride):
-    """(chunk, row, inner): what all programs wrote of these rows. It is not in the cache of this multiprocessor."""
+    """Load what all programs wrote for these rows, (chunk, row, inner), past the L1 cache of this multiprocessor."""
     is_here = (row[None] < num_rows) & (part[:, None, :] < num_units)
     return tl.load(x + row[None] * stride + part[:, None, :], mask=is_here, other=0, cache_modifier=".cg")
 
@@ -173,7 +173,7 @@ def store3(x, first, second, third, is_here, stride):
 
 @triton.jit
 def arrive(counter, programs: tl.constexpr):
-    """Count this program, and let those that `wait` see what it has stored."""
+    """Count this program, and let the programs that `wait` see what it has stored."""
     tl.debug_barrier()
     if programs > 1:
         tl.atomic_add(counter, 1, sem="release", scope="gpu")
@@ -181,7 +181,7 @@ def arrive(counter, programs: tl.constexpr):
 
 @triton.jit
 def wait(counter, count, programs: tl.constexpr):
-    """Until so many programs have arrived; the first thread asks, the others wait for it."""
+    """Wait until the counter has reached ``count``. The first thread polls it, and the other threads wait for that."""
     if programs > 1:
         tl.inline_asm_elementwise(
             """
@@ -206,7 +206,7 @@ def wait(counter, count, programs: tl.constexpr):
 
 @triton.jit
 def leave(counter, count, programs: tl.constexpr):
-    """Set the counter back to zero once all programs have waited for the last time, for ``count`` arrivals."""
+    """Reset the counter to zero when all programs have finished their last wait, for ``count`` arrivals."""
     if programs > 1:  # noqa: SIM102, known when the kernel is compiled
         if tl.atomic_add(counter, 1, sem="relaxed") == count + programs - 1:
             tl.store(counter, 0)

@@ -1,8 +1,9 @@
-"""``sparse_linear``: the product by a weight of which only the tuples that are not zero are stored. Inference only.
+"""``sparse_linear``: the product by a weight that stores only its nonzero tuples. Inference only.
 
-Of a weight, output o has the tuples ``starts[o]`` up to ``starts[o + 1]``: ``values``, (tuple, component in table
-order), belong to the inputs ``indices``. ``maps``, (output, span), say the same for kernels that fill tiles: of every
-`maps.SPAN` inputs of an output, which have a tuple, as bits, and in the upper half of the number how many come before.
+Output o of a weight has the tuples from ``starts[o]`` up to ``starts[o + 1]``. ``values`` are (tuple, component in
+table order), and ``indices`` are the inputs that the tuples multiply. ``maps``, (output, span), give the same
+information to kernels that fill tiles. Each number of ``maps`` describes `maps.SPAN` inputs of an output. Its lower
+half has one bit for each input, which is set if there is a tuple. Its upper half counts the tuples stored before them.
 """
 
 from __future__ import annotations
@@ -29,16 +30,16 @@ def sparse_linear(
     pick: bool,
     activation: str | None = None,
 ) -> Float[Tensor, "*batch out"]:
-    """``activation(w . x + b)`` without gradients; only tuples that are not zero are read.
+    """``activation(w . x + b)`` without gradients. Only the stored tuples are read.
 
     Args:
-        x: Planar features, any number of rows.
-        weight: ``starts``, ``indices``, ``values`` and ``maps``, as the module says. They are not checked.
+        x: Planar features with any number of rows.
+        weight: ``starts``, ``indices``, ``values`` and ``maps``, as described in the module. They are not checked.
         bias: One number for each output feature, or None.
-        algebra: The algebra whose product is taken.
+        algebra: The algebra whose product is used.
         longest: The largest number of tuples of an output.
-        pick: Whether the inputs of each tuple are picked, which is for few rows, or tuples are filled into tiles for
-            tensor cores.
+        pick: If True, pick the input of each tuple, which is faster for few rows. If False, fill the tuples into tiles
+            for tensor cores.
         activation: None, "relu", "silu", "gelu", "sigmoid" or "tanh".
     """
     rows, b = cast_for_autocast(x.reshape(prod(x.shape[:-1]), x.shape[-1]), bias)
@@ -77,5 +78,5 @@ def _(x: Tensor, weight: list[Tensor], _bias: Tensor | None, algebra: list[int],
 
 
 def flops(x: tuple[int, ...], weight: list[tuple[int, ...]], _bias: Any, algebra: list[int], *_: Any, **__: Any) -> int:
-    """Two for each multiply of the table: one table for each row and stored tuple."""
+    """Two FLOPs for each multiply. Each row and stored tuple has one multiply for each term of the algebra."""
     return 2 * x[0] * weight[2][0] * num_terms(algebra)

@@ -1,13 +1,13 @@
-# ruff: noqa: RUF005, Triton knows no (*tuple, one)
-"""Kernels of ``sparse_linear``: y = w . x, where only the tuples that are stored are read.
+# ruff: noqa: RUF005, Triton does not support (*tuple, one)
+"""Kernels of ``sparse_linear``: y = w . x, reading only the tuples that are stored.
 
-Tuples of an output lie one after the other, their components side by side, and are loaded as words of up to 64 bits.
-Shapes: o output tuples, n tuples of an output, i input tuples. Two versions of one sum:
+The tuples of an output are stored one after the other. The components of a tuple are adjacent, and are loaded as words
+of up to 64 bits. Shapes: o output tuples, n tuples of an output, i input tuples. There are two versions of one sum:
 
-- `sparse_linear_pick_fwd_kernel`, for few rows, on CUDA cores: a program keeps the input on the chip, its tuples packed
-  into words as well, and picks those that its tuples' indices name;
-- `sparse_linear_fill_fwd_kernel`, for more rows, on tensor cores: tuples are filled into tiles with zeros between them,
-  by maps of bits that say which are there.
+- `sparse_linear_pick_fwd_kernel` is for few rows, on CUDA cores. A program keeps the input on the chip, also packed
+  into words, and picks the input tuple that each index names.
+- `sparse_linear_fill_fwd_kernel` is for more rows, on tensor cores. It fills the tuples into tiles, with zeros between
+  them. Bit maps say where they belong.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from algebranets.ops.sparse_linear.maps import SPAN as INPUTS_A_NUMBER
 
 
 def num_fitting(bits: int, dim: int) -> int:
-    """How many of ``dim`` components, of so many bits each, share a word of 64 bits at most, if all words are full.
+    """The components of ``bits`` bits in a word of up to 64 bits, such that all words of ``dim`` components are full.
 
     >>> num_fitting(16, 4), num_fitting(16, 9), num_fitting(32, 4)
     (4, 1, 2)
@@ -36,8 +36,8 @@ components_a_word = triton.constexpr_function(num_fitting)
 
 # Few rows -------------------------------------------------------------------------------------------------------------
 
-# A tile of tuples is (output, lane): a warp has whole outputs, and a thread several tiles, ``unroll`` of them, which it
-# loads one by one and sums without asking others.
+# A tile of tuples is (output, lane). A warp has whole outputs. A thread has ``unroll`` tiles, which it loads one by one
+# and sums without exchanging data with other threads.
 
 
 @triton.jit
@@ -47,9 +47,10 @@ def sparse_linear_pick_fwd_kernel(
     activation: tl.constexpr, rows: tl.constexpr, out: tl.constexpr, unroll: tl.constexpr, once: tl.constexpr,
     pdl: tl.constexpr, frozen: tl.constexpr, native: tl.constexpr,
 ):  # fmt: skip
-    """A program: ``out`` output tuples, for ``rows`` rows; ``places`` are those of components in activations.
+    """Each program computes ``out`` output tuples for ``rows`` rows.
 
-    If ``once`` holds, no output has more tuples than are loaded before ``x`` is there.
+    ``places`` are the places of components in activations. ``once`` means that the tuples of every output are loaded at
+    once, before ``x`` is ready.
     """
     if pdl and not frozen:
         cuda.gdc_wait()
@@ -59,10 +60,10 @@ def sparse_linear_pick_fwd_kernel(
     n = start[:, None] + tl.arange(0, 32)[None, :]
     place, weights = tuples_at(indices, values, n, end[:, None], dim, unroll)
     first = tl.program_id(1) * rows
-    x_at = rows_at(x, first, num_rows, dim, num_in, rows)  # so that the loads follow the wait at once
+    x_at = rows_at(x, first, num_rows, dim, num_in, rows)  # before the wait, so that the loads follow it immediately
     if frozen:
         cuda.gdc_wait()
-    if pdl:  # only now: the next kernel's loads would be in the way of the input's
+    if pdl:  # not earlier, because the next kernel's loads would delay those of the input
         cuda.gdc_launch_dependents()
     inputs = packed_rows(x_at, places, dim, num_in, rows, native)
     dtype: tl.constexpr = tl.float64 if values.dtype.element_ty == tl.float64 else tl.float32
@@ -85,7 +86,10 @@ def sparse_linear_pick_fwd_kernel(
 
 @triton.jit
 def tuples_at(indices, values, n, end, dim: tl.constexpr, unroll: tl.constexpr):
-    """The indices of the tuples ``n`` and every 32nd after them, joined, and their words; zeros after ``end``."""
+    """Load the indices and the words of the tuples ``n + 32 * u`` for ``u < unroll``, or zeros from ``end`` on.
+
+    The indices are `joined`.
+    """
     bits: tl.constexpr = values.dtype.element_ty.primitive_bitwidth
     per_word: tl.constexpr = components_a_word(bits, dim)
     index = indices.to(tl.pointer_type(integers(indices.dtype.element_ty.primitive_bitwidth))) + n
@@ -104,13 +108,13 @@ def tuples_at(indices, values, n, end, dim: tl.constexpr, unroll: tl.constexpr):
 
 @triton.jit
 def joined(parts):
-    """Tensors of two axes along a third, filled up to a power of two: a thread has all of its places' numbers."""
+    """Stack tensors of two axes along a third, filled up to a power of two. The third axis is within a thread."""
     return in_pairs(parts).reshape(parts[0].shape[0], parts[0].shape[1], 1 << ceil_log2(len(parts)))
 
 
 @triton.jit
 def apart(whole, count: tl.constexpr):
-    """The ``count`` tensors, a power of two, that were `joined`."""
+    """The ``count`` tensors that `joined` has stacked. ``count`` is a power of two."""
     parts = (whole,)
     for level in tl.static_range(ceil_log2(count)):
         evens = ()
@@ -128,7 +132,7 @@ def apart(whole, count: tl.constexpr):
 
 @triton.jit
 def rows_at(x, first, num_rows, dim: tl.constexpr, num_in: tl.constexpr, rows: tl.constexpr):
-    """Where ``rows`` rows begin, the last one again where there are fewer, and each input of theirs."""
+    """A tuple of pointers to the inputs of ``rows`` rows. The last row is repeated if there are fewer."""
     x_at = ()
     for r in tl.static_range(rows):
         row = tl.minimum(first + r, num_rows - 1).to(tl.int64)
@@ -140,7 +144,7 @@ def rows_at(x, first, num_rows, dim: tl.constexpr, num_in: tl.constexpr, rows: t
 def packed_rows(
     x_at, places: tl.constexpr, dim: tl.constexpr, num_in: tl.constexpr, rows: tl.constexpr, native: tl.constexpr
 ):  # fmt: skip
-    """Every input tuple of ``rows`` rows in words, as `tuples_at` has those of the weight."""
+    """Load the input tuples of ``rows`` rows, packed into words like those of the weight in `tuples_at`."""
     bits: tl.constexpr = x_at[0].dtype.element_ty.primitive_bitwidth
     per_word: tl.constexpr = components_a_word(bits, dim)
     i = tl.arange(0, triton.next_power_of_2(num_in))
@@ -157,7 +161,7 @@ def packed_rows(
 
 @triton.jit
 def as_word(parts, native: tl.constexpr):
-    """Unsigned integers, a power of two of them, one after the other in a wider one."""
+    """Pack unsigned integers into a wider one. Their number is a power of two."""
     for _ in tl.static_range(ceil_log2(len(parts))):
         wider = ()
         for j in tl.static_range(len(parts) // 2):
@@ -168,7 +172,7 @@ def as_word(parts, native: tl.constexpr):
 
 @triton.jit
 def twice_as_wide(low, high, native: tl.constexpr):
-    """Two unsigned integers in one; of 16 bits each, it is one instruction if one says so."""
+    """Pack two unsigned integers into one. If ``native``, two of 16 bits are packed by one instruction of the GPU."""
     bits: tl.constexpr = low.dtype.primitive_bitwidth
     if native and bits == 16:
         wide = tl.inline_asm_elementwise("mov.b32 $0, {$1, $2};", "=r,h,h", [low, high], tl.uint32, True, 1)
@@ -182,7 +186,7 @@ def add(
     sums, inputs, place, weights, kind: tl.constexpr, terms: tl.constexpr, places: tl.constexpr, dim: tl.constexpr,
     rows: tl.constexpr, unroll: tl.constexpr,
 ):  # fmt: skip
-    """``sums`` and the products of these tuples with those of the input that they belong to."""
+    """``sums`` plus the products of these weight tuples and their input tuples."""
     per_word: tl.constexpr = components_a_word(kind.primitive_bitwidth, dim)
     words: tl.constexpr = dim // per_word
     dtype: tl.constexpr = sums[0].dtype
@@ -203,7 +207,7 @@ def add(
 
 @triton.jit
 def add_product(totals, w, x, terms: tl.constexpr, places: tl.constexpr):
-    """``totals``, in the order of places, and the components of w . x."""
+    """``totals`` plus the components of w . x, both in the order of places."""
     new = ()
     for p in tl.static_range(len(totals)):
         total = totals[p]
@@ -216,12 +220,12 @@ def add_product(totals, w, x, terms: tl.constexpr, places: tl.constexpr):
 
 @triton.jit
 def unpacked(words, kind: tl.constexpr, per_word: tl.constexpr, dtype: tl.constexpr):
-    """The components in ``words``, one tensor each."""
+    """Unpack the components in ``words``, one tensor for each component."""
     bits: tl.constexpr = kind.primitive_bitwidth
     parts = ()
     for word in tl.static_range(len(words)):
         for c in tl.static_range(per_word):
-            if kind == tl.bfloat16 and dtype == tl.float32:  # its bits are the upper half of a float32's
+            if kind == tl.bfloat16 and dtype == tl.float32:  # bfloat16 is the upper half of a float32
                 half = (words[word] >> (c // 2 * 32)).to(tl.uint32)
                 number = ((half & 0xFFFF0000) if c % 2 else (half << 16)).to(dtype, bitcast=True)
             else:
@@ -239,7 +243,7 @@ def integers(bits):
 # More rows ------------------------------------------------------------------------------------------------------------
 
 SPAN = tl.constexpr(INPUTS_A_NUMBER)
-#: Inputs that a thread fills one after the other, so that it stores them as one vector.
+#: The number of adjacent inputs that a thread fills, so that it stores them as one vector.
 RUN = tl.constexpr(8)
 
 
@@ -250,9 +254,9 @@ def sparse_linear_fill_fwd_kernel(
     activation: tl.constexpr, rows: tl.constexpr, out: tl.constexpr, inp: tl.constexpr, splits: tl.constexpr,
     pdl: tl.constexpr, frozen: tl.constexpr, native: tl.constexpr,
 ):  # fmt: skip
-    """A program: ``out`` output tuples for ``rows`` rows, of one of ``splits`` shares of the input.
+    """Each program multiplies one of ``splits`` shares of the input, for ``out`` output tuples and ``rows`` rows.
 
-    The last one to arrive adds up the shares, as in `decode_linear_dot_fwd_kernel`.
+    The last program to arrive adds up the shares, as in `decode_linear_dot_fwd_kernel`.
     """
     if pdl and not frozen:
         cuda.gdc_wait()
@@ -271,13 +275,13 @@ def sparse_linear_fill_fwd_kernel(
     if frozen:
         cuda.gdc_wait()
     for chunk in tl.range(0, chunks):
-        # The next tuples, and the map of those after them, are on their way while these are multiplied.
+        # The next tuples, and the map of the tuples after them, are in flight while these are multiplied.
         start = first + chunk * inp
         ahead = filled(values, found, run, dim, native)
         found = map_at(maps, o, start + 2 * inp + run, num_in, num_out)
         sums = add_products(sums, words, x, start + i, terms, places, dim, num_in)
         words = ahead
-    if pdl:  # only now: the next kernel's programs would slow these ones down
+    if pdl:  # not earlier, because the next kernel's programs would slow down this kernel
         cuda.gdc_launch_dependents()
     is_last = True
     if splits > 1:
@@ -300,7 +304,7 @@ def sparse_linear_fill_fwd_kernel(
 
 @triton.jit
 def map_at(maps, o, i, num_in: tl.constexpr, num_out: tl.constexpr):
-    """The words of the maps for inputs ``i`` and outputs ``o``: bits, and above them where tuples begin."""
+    """Load the numbers of the maps for inputs ``i`` and outputs ``o``: bits, and above them where tuples begin."""
     spans: tl.constexpr = triton.cdiv(num_in, SPAN)
     word_at = maps + o[None, :].to(tl.int64) * spans + i // SPAN
     return tl.load(word_at, mask=(o[None, :] < num_out) & (i < num_in), other=0)
@@ -308,10 +312,10 @@ def map_at(maps, o, i, num_in: tl.constexpr, num_out: tl.constexpr):
 
 @triton.jit
 def filled(values, found, run, dim: tl.constexpr, native: tl.constexpr):
-    """The words of the tuples that maps name, (output, input), zeros where there are none.
+    """Load the words of the tuples in the maps, (output, input), with zeros if there is no tuple.
 
-    A word of a map is there for each `RUN` of inputs and each output. Of Triton's axes the first gets neighbouring
-    threads, and they find neighbouring tuples.
+    ``found`` has one number of a map for each `RUN` of inputs and each output. Triton assigns adjacent threads to the
+    first axis, so that they load adjacent tuples.
     """
     bits: tl.constexpr = values.dtype.element_ty.primitive_bitwidth
     per_word: tl.constexpr = components_a_word(bits, dim)
@@ -337,7 +341,7 @@ def filled(values, found, run, dim: tl.constexpr, native: tl.constexpr):
 
 @triton.jit
 def num_bits(word, native: tl.constexpr):
-    """How many bits are set."""
+    """The number of bits that are set."""
     if native:
         count = tl.inline_asm_elementwise("popc.b32 $0, $1;", "=r,r", [word], tl.int32, True, 1)
     else:
@@ -353,7 +357,7 @@ def num_bits(word, native: tl.constexpr):
 def add_products(
     sums, words, x, i, terms: tl.constexpr, places: tl.constexpr, dim: tl.constexpr, num_in: tl.constexpr
 ):  # fmt: skip
-    """``sums``, in the order of places, and the products of these tuples with the inputs ``i``."""
+    """``sums``, in the order of places, plus the products of these tuples and the inputs ``i``."""
     kind: tl.constexpr = x.dtype.element_ty
     w = unpacked(words, kind, components_a_word(kind.primitive_bitwidth, dim), kind)
     xs = ()
@@ -371,7 +375,7 @@ def add_products(
 
 @triton.jit
 def add_dot(total, w, x, by: tl.constexpr):
-    """``total + by * dot(w, x)``; a sign is exact in every precision, another number is not."""
+    """``total + by * dot(w, x)``. Only a sign is applied before the product, because it is exact in every precision."""
     if by == 1:
         total = tl.dot(w, x, total, input_precision="ieee", out_dtype=total.dtype)
     elif by == -1:

@@ -1,4 +1,5 @@
-"""The maps of a tuple-sparse weight, which say where it has tuples."""
+"""The format of a sparse weight's maps, which say where the weight has tuples."""
 
-#: Inputs that one number of a map stands for: a bit each in its lower half. Its upper half counts the tuples before.
+#: The inputs that one number of a map describes, by one bit each in its lower half. Its upper half counts the tuples
+#: that are stored before them.
 SPAN = 32

@@ -1,8 +1,8 @@
 """``torch_rnn``: torch's fused recurrent layers as one operator, for torch.compile's graphs.
 
-torch.compile would trace torch's kernels step by step: the graph would grow with the sequence and be made anew for each
-length, and that of the CPU's LSTM has no backward. In its graphs the kernel is one operator of ours instead. Outside of
-graphs torch's kernel is called as it is.
+torch.compile would trace torch's kernels step by step. The graph would grow with the sequence and be compiled again for
+each length, and the graph of the CPU's LSTM has no backward. So in compiled graphs the kernel is one operator of ours.
+Outside of graphs, torch's kernel is called directly.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ def torch_rnn(
     has_bias: bool = True,
     batch_sizes: Tensor | None = None,
 ) -> list[Tensor]:
-    """One recurrent layer over a whole sequence, in one or both directions: the output and the last states.
+    """The output and the last states of a recurrent layer over a whole sequence, in one or both directions.
 
     Args:
         mode: "RNN_TANH", "RNN_RELU", "GRU" or "LSTM".
         x: (time, batch, features), or packed, (steps, features), with ``batch_sizes``.
-        state: The first states, (direction, batch, features) each; the LSTM has two.
-        weights: torch's flat weights of each direction: W_ih, W_hh, both biases and the projection, where there are.
+        state: The first states, (direction, batch, features) each. The LSTM has two.
+        weights: torch's flat weights of each direction: W_ih, W_hh, both biases if any, and the projection if any.
         has_bias: Whether biases are among the weights.
-        batch_sizes: torch's batch sizes of a packed sequence.
+        batch_sizes: torch's batch sizes of a packed sequence, or None.
     """
     if not torch.compiler.is_dynamo_compiling():
         return launch.torch_rnn(mode, x, state, weights, has_bias, batch_sizes)
@@ -90,10 +90,10 @@ _torch_rnn.register_autograd(_backward, setup_context=_save)
 
 
 def flops(_mode: str, x: tuple[int, ...], _state: Any, weights: list[tuple[int, ...]], *_: Any, **__: Any) -> int:
-    """Every matrix once for each row of the input, which is (time, batch, features) or packed, (rows, features)."""
+    """The FLOPs of every matrix for each row of the input, (time, batch, features) or packed, (rows, features)."""
     return 2 * prod(x[:-1]) * sum(prod(weight) for weight in weights if len(weight) == 2)
 
 
 def flops_backward(_grads: Any, *arguments: Any, **options: Any) -> int:
-    """The forward once more, then gradients of the input and of the weights."""
+    """The FLOPs of a second forward and of the gradients of the input and the weights."""
     return 3 * flops(*arguments, **options)

@@ -1,6 +1,6 @@
-"""``whitening_sums``: sums over a batch of the products of two components, for whitening in compiled graphs.
+"""``whitening_sums``: batch sums of the products of two components, for whitening in compiled graphs.
 
-Like other sums of products in a compiled graph it counts no FLOPs.
+Like other sums of products in a compiled graph, it counts no FLOPs.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ def whitening_sums(
 ) -> Float[Tensor, "comp comp chan"]:
     """Products of each component of ``left`` and each of ``x * scale - center``, summed over batch and places.
 
-    No gradients are recorded. Sums are taken in the dtype of ``center``. Images are read where they lie in memory;
+    No gradients are recorded. Sums are taken in the dtype of ``center``. Images may have any memory format;
     channels_last is the fastest.
 
     Args:
-        left: Images, planar, or None for ``x * scale - center``.
+        left: Images, planar. None means ``x * scale - center``.
         x: Images of the same shape, planar.
-        scale: A factor for each tuple.
-        center: What is subtracted from each component of each tuple, after scaling.
+        scale: A factor for each channel of tuples.
+        center: A number to subtract from each component of each channel, after scaling.
     """
     return _whitening_sums(left, x, scale, center)
 

@@ -1,7 +1,7 @@
 """Kernel of ``whitening_sums``: sums of the products of components.
 
-Images are (batch, component, channel, place); a row is an image and a place. Tiles are (row, component j, channel), of
-``height``, ``depth`` and ``width``.
+Images are (batch, component, channel, place). A row is one place of one image. Tiles are (row, component j, channel),
+with sizes ``height``, ``depth`` and ``width``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ def whitening_sums_fwd_kernel(
     scale, center, sums, num_rows, num_places, num_channels: tl.constexpr, dim: tl.constexpr,
     is_left_centered: tl.constexpr, height: tl.constexpr, depth: tl.constexpr, width: tl.constexpr,
 ):  # fmt: skip
-    """A program: component i of ``left``, all components of ``x``, ``width`` channels, its share of the rows."""
+    """Each program sums component i of ``left`` times all components of ``x``, for its channels and its rows."""
     part, i = tl.program_id(0), tl.program_id(2)
     r = tl.arange(0, height)[:, None, None]
     j = tl.arange(0, depth)[None, :, None]

@@ -1,15 +1,15 @@
 """``window_attention``: attention over a sliding window with a score for each distance, for training.
 
-The position scores of a query are one row of the matrix product ``(q + v) r^T``, the nearest distance last. The kernels
-read that row by keys: the key at distance n lies n columns before the query's own key, so each row must begin one
-column further right than the row above it. A GPU reads vectors of eight numbers only at aligned addresses. So the
-product writes row i (i mod 8) columns further right, and each group of eight rows begins at the same key. All rows of
-one *phase*, i mod 8, are one matrix product, with r moved by that many columns.
+The position scores of a query are one row of the matrix product ``(q + v) r^T``, with the nearest distance last. The
+kernels read this row by keys. The key at distance n is n columns before the query's own key, so each row must begin one
+column further right than the row above it. A GPU reads vectors of eight numbers only at aligned addresses. So row i is
+written (i mod 8) columns further right, and all rows of a group of eight begin at the same key. The rows of one
+*phase*, i mod 8, are one matrix product, with r moved by that many columns.
 
 The kernels read and write features in the order of linear layers, (component, head, tuple), so that no features of a
 head have to be gathered. Only the factors of the matrix product above are copied, because they are moved anyway.
 
-The backward computes the scores again and overwrites them with their gradients, which three matrix products then read.
+The backward computes the scores again and overwrites them with their gradients. Three matrix products then read these.
 There are no gradients of gradients.
 
 Shapes: B batch, T queries, P past keys, S = P + T keys, h heads, d = A * tuples features of a head, E = h * d, D
@@ -42,11 +42,11 @@ def window_attention(
     All features are planar: (component, head, tuple).
 
     Args:
-        queries: ``content``, the queries that meet keys, and ``position``, those that meet distances.
-        k: The keys. The last T of them are those of the queries' own positions.
+        queries: ``content``, the queries to multiply by keys, and ``position``, the queries to multiply by ``r``.
+        k: The keys. The last T keys are at the positions of the queries.
         v: The values.
         r: One vector for each distance, 0 first. A query sees as many keys as there are distances.
-        num_heads: The number of heads. On a GPU each must have 16, 32, ..., 256 features.
+        num_heads: The number of heads. On a GPU each must have a multiple of 16 features, at most 256.
         dim: The number of components of a tuple.
     """
     content, position = queries
@@ -91,7 +91,7 @@ def _window_attention_backward(
     rows, columns = position.flatten(2, 3).flatten(0, 1), moved(r, place)
     scores = torch.bmm(rows, columns.mT)
     grad_content, grad_k, grad_v = launch.window_attention_backward(grad, (content, k, v), (out, lse), scores, place)
-    grad_position = torch.bmm(scores, columns).view(position.shape)  # the scores are their own gradients now
+    grad_position = torch.bmm(scores, columns).view(position.shape)  # ``scores`` now holds the gradients of the scores
     grad_columns = torch.bmm(scores.mT, rows).unflatten(0, (-1, PHASES))
     grad_r = distances_of(grad_columns, place).sum(1, dtype=torch.float32).flip(1)
     return grad_content, grad_position, grad_k, grad_v, grad_r.to(r.dtype).view(r.shape)
@@ -116,10 +116,14 @@ _window_attention.register_autograd(_gradients, setup_context=_save)
 
 
 def flops(content: tuple[int, ...], _position: Any, _k: Any, _v: Any, r: tuple[int, ...], *_: Any, **__: Any) -> int:
-    """Three products for each query and distance: with the key, the distance's vector and the value."""
+    """The FLOPs of three products for each query and distance: with the key, the value and the distance's vector."""
     return 3 * 2 * prod(content) * r[1]
 
 
 def flops_backward(_grad: Any, *arguments: Any, **__: Any) -> int:
-    """Eight products: two scores again, gradients of weights, values, keys and queries, two of the position scores."""
+    """The FLOPs of eight products for each query and distance.
+
+    Two compute the scores again. Four compute the gradients of weights, values, keys and queries. Two compute the
+    gradients of the factors of the position scores.
+    """
     return flops(*arguments) // 3 * 8

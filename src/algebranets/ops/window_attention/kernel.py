@@ -1,10 +1,11 @@
-"""Kernels of ``window_attention``: softmax of content scores, computed here, plus position scores, read; gradients.
+"""Kernels of ``window_attention`` and its backward.
 
-Position scores are (heads and phases, batch and rows, columns), laid out by `window_attention.Layout`: query i has the
-score of key j in column ``8 * ahead + j - i // 8 * 8``. A tile is *whole* if each of its queries sees each of its keys;
-only the others are masked. So the kernels loop twice: over the tiles before and after the whole ones, then over these.
+They compute the content scores and load the position scores. Position scores are (heads and phases, batch and rows,
+columns), in the layout of `scores.Layout`: query i has the score of key j in column ``8 * ahead + j - i // 8 * 8``. A
+tile is *whole* if each of its queries sees each of its keys. Only the other tiles are masked. So the kernels loop
+twice: over the tiles before and after the whole ones, then over the whole ones.
 
-Features are read and written in the order of linear layers, (component, head, tuple): a head lies in A pieces of
+Features are read and written in the order of linear layers, (component, head, tuple), so a head is A pieces of
 ``tuples`` features each.
 
 Shapes: B batch, T queries, S keys, h heads, d = A * tuples features of a head (``size``, rounded up to a power of two
@@ -16,9 +17,9 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-#: Exponentials are powers of 2.
+#: The base-2 logarithm of e: the kernels compute exponentials as powers of 2.
 LOG2_E = tl.constexpr(1.4426950408889634)
-#: Arguments that change from text to text and align nothing: a kernel is not compiled again for them.
+#: Arguments that change from text to text and do not affect alignment. Kernels are not compiled again for new values.
 SIZES = ["num_batch", "num_heads", "num_past", "num_distances", "ahead"]
 
 
@@ -30,12 +31,12 @@ def window_attention_fwd_kernel(
     size: tl.constexpr, tuples: tl.constexpr, width: tl.constexpr, phases: tl.constexpr,
     queries: tl.constexpr, keys: tl.constexpr,
 ):  # fmt: skip
-    """A program: ``queries`` queries of one head, and all keys that they see."""
+    """Each program computes the outputs of ``queries`` queries of one head, from all keys that they see."""
     b, h = head_of(num_heads)
-    start = (tl.num_programs(0) - 1 - tl.program_id(0)) * queries  # the last ones first: they may see the most
+    start = (tl.num_programs(0) - 1 - tl.program_id(0)) * queries  # the last queries first: they may see more
     last = tl.minimum(start + queries, num_queries) - 1
     own = start + tl.arange(0, queries)
-    i = tl.minimum(own, last)  # queries beyond the end are the last one again
+    i = tl.minimum(own, last)  # queries beyond the end repeat the last one
     d = tl.arange(0, width)
     f = features(d, num_heads, size, tuples)
     q_i = load(rows(q, q_batch, q_time, b, h, i, f, tuples), d, size, width)  # (query, d)
@@ -62,7 +63,7 @@ def window_attention_fwd_kernel(
             v_j = load(v + held * v_time + f[None, :], d, size, width)
             is_column = has_column(i[:, None], j[None, :], ahead, num_columns, phases, 0)
             position = load_scores(key_0_at[:, None] + j[None, :], is_column, whole).to(tl.float32)
-            # Scaled one by one: a sum would start the product, and what starts one is not loaded ahead.
+            # Scale both terms. Otherwise the position scores would be the dot's accumulator, and not be loaded ahead.
             s = tl.dot(q_i, tl.trans(k_j)) * scale + position * scale  # (query, key)
             if not whole:
                 s = tl.where(is_seen(i[:, None], j[None, :], num_past, num_distances), s, -float("inf"))
@@ -83,7 +84,7 @@ def window_attention_bwd_delta_kernel(
     out, out_batch, out_time, grad, grad_batch, grad_time, delta,
     num_heads, num_queries, size: tl.constexpr, tuples: tl.constexpr, width: tl.constexpr, queries: tl.constexpr,
 ):  # fmt: skip
-    """A program: the inner products of the outputs of ``queries`` queries with their gradients."""
+    """Each program computes the inner products of the outputs of ``queries`` queries and their gradients."""
     b, h = head_of(num_heads)
     own = tl.program_id(0) * queries + tl.arange(0, queries)
     i, d = tl.minimum(own, num_queries - 1), tl.arange(0, width)
@@ -101,7 +102,10 @@ def window_attention_bwd_keys_kernel(
     size: tl.constexpr, tuples: tl.constexpr, width: tl.constexpr, phases: tl.constexpr,
     queries: tl.constexpr, keys: tl.constexpr,
 ):  # fmt: skip
-    """A program: ``keys`` keys of one head, and all queries that see them; scores become their gradients."""
+    """Each program computes the gradients of ``keys`` keys and values of one head, from all queries that see them.
+
+    It overwrites the scores with their gradients.
+    """
     b, h = head_of(num_heads)
     first = tl.program_id(0) * keys
     j = first + tl.arange(0, keys)
@@ -154,9 +158,9 @@ def window_attention_bwd_queries_kernel(
     size: tl.constexpr, tuples: tl.constexpr, width: tl.constexpr, phases: tl.constexpr,
     queries: tl.constexpr, keys: tl.constexpr,
 ):  # fmt: skip
-    """A program: ``queries`` queries of one head: gradients of their scores times keys.
+    """Each program computes the gradients of ``queries`` queries of one head: gradients of their scores times keys.
 
-    Gradients in columns that belong to no key become zero.
+    It writes zeros into the columns that belong to no key.
     """
     b, h = head_of(num_heads)
     start = tl.program_id(0) * queries
@@ -202,7 +206,7 @@ def head_of(num_heads):
 
 @triton.jit
 def features(d, num_heads, size: tl.constexpr, tuples: tl.constexpr):
-    """Where a position has the features of its first head: a piece for each component, apart by all heads' tuples."""
+    """The offsets of the first head's features. These are in pieces, because the order is (component, head, tuple)."""
     if tuples == size:
         return d
     return d // tuples * (num_heads * tuples) + d % tuples
@@ -210,13 +214,13 @@ def features(d, num_heads, size: tl.constexpr, tuples: tl.constexpr):
 
 @triton.jit
 def rows(x, x_batch, x_time, b, h, i, f, tuples: tl.constexpr):
-    """Pointers to the features of a head in the positions i: (position, d)."""
+    """Pointers to the features of a head at the positions i: (position, d)."""
     return x + b * x_batch + h * tuples + i.to(tl.int64)[:, None] * x_time + f[None, :]
 
 
 @triton.jit
 def load(x_at, d, size: tl.constexpr, width: tl.constexpr):
-    """The features at (position, d), zeros after the last one of the head."""
+    """Load the features at (position, d), with zeros after the last feature of the head."""
     if size == width:
         return tl.load(x_at)
     return tl.load(x_at, mask=(d < size)[None, :], other=0)
@@ -224,16 +228,16 @@ def load(x_at, d, size: tl.constexpr, width: tl.constexpr):
 
 @triton.jit
 def scores_of_key_0(scores, b, h, i, num_batch, num_queries, ahead, num_columns, phases: tl.constexpr):
-    """Where the row of each query would have the score of key 0: for query 0 in column ``8 * ahead``."""
+    """Pointers to the score of key 0 in the row of each query. For query 0 it is in column ``8 * ahead``."""
     row = ((h * phases + i % phases) * num_batch + b) * tl.cdiv(num_queries, phases) + i // phases
     return scores + row * num_columns + (ahead - i // phases) * phases
 
 
 @triton.jit
 def has_column(i, j, ahead, num_columns, phases: tl.constexpr, axis: tl.constexpr):
-    """Whether the row of a query has a column for a key; ``axis`` is that of queries.
+    """Whether the row of a query has a column for a key. ``axis`` is the axis of queries.
 
-    It is the same for eight aligned keys, which the compiler is told.
+    The answer is the same for eight aligned keys, and `tl.max_constancy` tells the compiler so.
     """
     column = j + (ahead - i // phases) * phases
     is_column = (column >= 0) & (column < num_columns)
@@ -242,7 +246,7 @@ def has_column(i, j, ahead, num_columns, phases: tl.constexpr, axis: tl.constexp
 
 @triton.jit
 def load_scores(scores_at, is_column, whole: tl.constexpr):
-    """The scores of a tile, zeros where there is no column for them."""
+    """Load the scores of a tile, with zeros if there is no column for them."""
     if whole:
         return tl.load(scores_at)
     return tl.load(scores_at, mask=is_column, other=0)
@@ -250,6 +254,6 @@ def load_scores(scores_at, is_column, whole: tl.constexpr):
 
 @triton.jit
 def is_seen(i, j, num_past, num_distances):
-    """Whether key j lies in the window of query i."""
+    """Whether key j is in the window of query i."""
     distance = i + num_past - j
     return (distance >= 0) & (distance < num_distances) & (j >= 0)

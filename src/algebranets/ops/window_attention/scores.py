@@ -1,4 +1,4 @@
-"""Where ``window_attention`` has its position scores: the layout that kernels and matrix products agree on."""
+"""The layout of position scores in ``window_attention``, for its kernels and its matrix products."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from torch import Tensor
 
 from algebranets.ops.device import ceil_div
 
-#: Numbers of half precision that a thread loads at once.
+#: The number of half-precision numbers that a thread loads at once.
 PHASES = 8
-#: Score rows have a multiple of this many columns, for which matrix products are fast.
+#: The number of columns of score rows is a multiple of this, because matrix products are then fast.
 COLUMN_UNIT = 64
 
 
 class Layout(NamedTuple):
-    """Where heads have their features and position scores: what kernels and matrix products must agree on.
+    """The layout of features and position scores, for kernels and matrix products.
 
     A head has ``tuples`` features of each component. Query i has the score of distance n in column
     ``nearest + i % 8 - n`` of its row.
@@ -31,7 +31,7 @@ class Layout(NamedTuple):
 
 
 def layout(r: Float[Tensor, "heads dist comp tuples"], num_past: int) -> Layout:
-    """A layout with room for all distances in every phase, in which aligned columns belong to aligned keys.
+    """A layout with room for all distances in every phase, such that aligned columns belong to aligned keys.
 
     >>> import torch
     >>> layout(torch.empty(8, 1537, 4, 16), num_past=1536)
@@ -44,20 +44,20 @@ def layout(r: Float[Tensor, "heads dist comp tuples"], num_past: int) -> Layout:
 
 
 def by_head(r: Float[Tensor, "dist embed"], num_heads: int, dim: int) -> Float[Tensor, "heads dist comp tuples"]:
-    """The distances' vectors, head by head."""
+    """Split the vectors of the distances by head."""
     return r.unflatten(1, (dim, num_heads, -1)).movedim(2, 0)
 
 
 def by_phase(
     x: Float[Tensor, "batch time embed"], num_heads: int, dim: int
 ) -> Float[Tensor, "heads phases batch rows d"]:
-    """The queries of each head and phase, filled up with zeros to whole groups of eight."""
+    """Split the queries by head and phase. Their number is padded with zeros to a multiple of eight."""
     whole = F.pad(x, (0, 0, 0, -x.shape[1] % PHASES)).unflatten(1, (-1, PHASES))
     return whole.unflatten(3, (dim, num_heads, -1)).permute(4, 2, 0, 1, 3, 5).contiguous().flatten(4)
 
 
 def moved(r: Float[Tensor, "heads dist comp tuples"], place: Layout) -> Float[Tensor, "heads_phases columns d"]:
-    """The vector of each phase's columns: that of the column's distance, or zero where there is none."""
+    """The vector of each column in each phase: that of the column's distance, or zero if it has no distance."""
     heads, _, dim, tuples = r.shape
     columns = r.new_zeros(heads, PHASES, place.num_columns, dim * tuples)
     distances_of(columns, place).unflatten(3, (dim, tuples)).copy_(r.flip(1)[:, None])
@@ -65,7 +65,7 @@ def moved(r: Float[Tensor, "heads dist comp tuples"], place: Layout) -> Float[Te
 
 
 def distances_of(x: Float[Tensor, "heads phases columns d"], place: Layout) -> Float[Tensor, "heads phases dist d"]:
-    """A view of those columns of each phase that belong to a distance, the farthest first."""
+    """A view of the columns of each phase that belong to a distance, the farthest distance first."""
     heads, phases, num_columns, size = x.shape
     farthest = place.nearest - place.num_distances + 1
     strides = (phases * num_columns * size, (num_columns + 1) * size, size, 1)

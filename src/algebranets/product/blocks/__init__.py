@@ -1,7 +1,7 @@
-"""The product through blocks: each copy of a block is one more row (or image) for one ordinary real product.
+"""The lowering "blocks": each copy of a block is one more row (or image) of one ordinary real product.
 
-For M_n(R) a layer IS torch's own with an n times smaller matrix on n times as many rows, and because activations are
-stored copy by copy, folding them is a view. For other algebras rho(w) is laid out from the compact weight first.
+For M_n(R) a layer is torch's own layer with an n times narrower matrix on n times as many rows. Activations are stored
+copy by copy, so folding them is a view. For other algebras, rho(w) is first built from the compact weight.
 """
 
 from algebranets.product.blocks.conv import conv

@@ -1,4 +1,4 @@
-"""Convolutions through blocks: copies become further images of the batch."""
+"""Convolutions through blocks: each copy is one more image of the batch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from algebranets.product.layout import weight_from_tuples, weight_tuples
 
 
 def conv(x: Tensor, weight: Tensor, bias: Tensor | None, algebra: Algebra, geometry: Geometry) -> Tensor:
-    """Any of torch's convolutions over ``algebra``; ``x`` has a batch axis."""
+    """Any of torch's convolutions, over ``algebra``. ``x`` has a batch axis."""
     pointwise = geometry.pointwise and prod(weight.shape[-geometry.num_axes :]) == 1
     widest = max(x.shape[1], algebra.dim * weight.numel() // x.shape[1])
     if pointwise and is_channels_last(x) and not auto.convolves_copies_at_once(x, widest):
@@ -37,7 +37,7 @@ def _conv_block(x: Tensor, weight: Tensor, bias: Tensor | None, block: Block, ge
         return geometry.convolve(x, _diagonal(weight, block.num_copies), None)
     folded = _fold(x, block.num_copies)
     if geometry.groups > 1 and block.size > 1:
-        # torch wants a group's channels side by side: (component, group, channel) becomes (group, component, channel).
+        # torch needs a group's channels side by side: (component, group, channel) becomes (group, component, channel).
         size, groups = block.size, geometry.groups
         weight = weight.unflatten(0, (size, groups, -1)).transpose(0, 1).flatten(0, 2)
         bias = None if bias is None else bias.unflatten(0, (size, groups, -1)).transpose(0, 1).flatten()
@@ -49,14 +49,14 @@ def _conv_block(x: Tensor, weight: Tensor, bias: Tensor | None, block: Block, ge
 
 
 def _diagonal(weight: Tensor, num_copies: int) -> Tensor:
-    """The weight of all copies at once: ``num_copies`` times along the diagonal, zeros elsewhere."""
+    """A weight for all copies at once: ``weight`` repeated ``num_copies`` times along the diagonal, zeros elsewhere."""
     columns, axes = weight.shape[1], [0, 0] * (weight.dim() - 2)
     rows = [F.pad(weight, (*axes, i * columns, (num_copies - 1 - i) * columns)) for i in range(num_copies)]
     return torch.cat(rows)
 
 
 def _pointwise(x: Tensor, weight: Tensor, bias: Tensor | None, algebra: Algebra, geometry: Geometry) -> Tensor:
-    """A 1 x 1 convolution of an image with its channels innermost: a linear layer on a view of it."""
+    """A 1 x 1 convolution of a channels_last image, as a linear layer on a view of the image."""
     w = weight.flatten(1)
     if geometry.transposed:
         w = weight_from_tuples(weight_tuples(w, algebra, transposed=True).mT, algebra)
@@ -64,7 +64,7 @@ def _pointwise(x: Tensor, weight: Tensor, bias: Tensor | None, algebra: Algebra,
 
 
 def _fold(x: Tensor, num_copies: int) -> Tensor:
-    """(batch, copy, channel, ...) to (batch and copy, channel, ...): a view of a contiguous image."""
+    """Move copies from the channels to the batch, (batch and copy, channel, ...): a view of a contiguous image."""
     if num_copies > 1 and is_channels_last(x):
         return x.movedim(1, -1).unflatten(-1, (num_copies, -1)).movedim(-2, 1).flatten(0, 1).movedim(-1, 1)
     return x.reshape(x.shape[0] * num_copies, x.shape[1] // num_copies, *x.shape[2:])
@@ -77,7 +77,7 @@ def _unfold(y: Tensor, num_copies: int) -> Tensor:
 
 
 def _exchange(x: Tensor, first: int, second: int) -> Tensor:
-    """Channels in the order (first, second, ...) put into the order (second, first, ...), memory format kept."""
+    """Reorder channels from (first, second, ...) to (second, first, ...). The memory format stays the same."""
     if is_channels_last(x):
         return x.movedim(1, -1).unflatten(-1, (first, second, -1)).transpose(-3, -2).flatten(-3).movedim(-1, 1)
     return x.unflatten(1, (first, second, -1)).transpose(1, 2).flatten(1, 3)

@@ -22,10 +22,10 @@ def matrix(
     stacks: int = 1,
     dtype: torch.dtype | None = None,
 ) -> Tensor:
-    """rho(w): the real weight that one copy of ``block`` is multiplied by, laid out as torch's own.
+    """rho(w): the real weight that multiplies one copy of ``block``, in the layout of torch's weights.
 
-    ``(stacks * k * first, k * second, *kernel)``: for folded weights it is the weight itself. What is laid out has the
-    precision ``dtype``, by default that of the weight.
+    Its shape is ``(stacks * k * first, k * second, *kernel)``. A folded weight is returned as it is. Otherwise the
+    result has ``dtype``, by default the weight's.
     """
     if algebra.folded:
         return weight
@@ -36,7 +36,7 @@ def matrix(
 
 
 def real_weight(weight: Tensor, algebra: Algebra) -> Tensor:
-    """L(w): the weight with which torch's own layer computes the same, (A * out, A * in, *kernel), zeros and all."""
+    """L(w): the weight with which torch's layer computes the same, (A * out, A * in, *kernel), including zeros."""
     tuples = weight_tuples(weight, algebra)
     _, first, second, *kernel = tuples.shape
     coefficients = {(i, j, k): c for i, j, k, c in algebra.terms}
@@ -49,25 +49,25 @@ def real_weight(weight: Tensor, algebra: Algebra) -> Tensor:
 
 
 def split(x: Tensor, algebra: Algebra, dim: int) -> tuple[Tensor, ...]:
-    """The channels of each block: slices of ``x`` along its channel axis."""
+    """Split ``x`` along its channel axis ``dim`` into the channels of each block."""
     if len(algebra.blocks) == 1:
-        return (x,)  # the gradient of a slice, even of all there is, is a copy
+        return (x,)  # the gradient of a slice is a copy, even of a slice of everything
     channels = x.shape[dim] // algebra.dim
     return x.split([block.dim * channels for block in algebra.blocks], dim)
 
 
 def join(parts: list[Tensor], dim: int) -> Tensor:
-    """The parts one after the other; one alone is not copied."""
+    """Concatenate the parts along ``dim``. A single part is not copied."""
     return parts[0] if len(parts) == 1 else torch.cat(parts, dim)
 
 
 def bias_fits(algebra: Algebra) -> bool:
-    """Whether torch's own bias argument can hold ours: where copies share a row, their biases differ."""
+    """Whether torch's bias argument can take our bias. It cannot with several copies, since their biases differ."""
     return len(algebra.blocks) == 1 and algebra.blocks[0].num_copies == 1
 
 
 def spans_worth_skipping(block: Block, x: Tensor, num_summands: int) -> tuple[tuple[slice, slice], ...] | None:
-    """The parts of rho(w) to multiply ``x`` by, or None for the whole of it."""
+    """The spans of rho(w) to multiply ``x`` by, or None to multiply by the whole matrix."""
     return block.spans if auto.skips_zeros(x, block, num_summands) else None
 
 
@@ -79,7 +79,7 @@ def multiply(
     spans: tuple[tuple[slice, slice], ...] | None,
     size: int,
 ) -> Tensor:
-    """``product(x, weight, bias)`` without the zeros of the block outside of ``spans``; channels are axis 1."""
+    """``product(x, weight, bias)`` without the block's zeros outside ``spans``. The channels of ``x`` are axis 1."""
     if spans is None:
         return product(x, weight, bias)
     out, inp = weight.shape[0] // size, weight.shape[1] // size

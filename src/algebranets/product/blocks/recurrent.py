@@ -1,8 +1,8 @@
 """Recurrent layers through blocks: torch's fused kernels on one row for each copy of each block.
 
-Copies share a row's weights but not its biases, so those enter as weights of one-hot features that name the copy: as
-further input features and, for the GRU's hidden bias (which the reset gate multiplies), as further hidden units whose
-update gate is held open, so that they keep their first value exactly.
+Copies share weights but not biases. So biases enter as the weights of one-hot features that name the copy. These are
+additional input features. But the GRU multiplies its hidden bias by the reset gate. For that bias they are additional
+hidden units. The update gate of these units is exactly 1, so they keep their initial value.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from algebranets.ops.torch_rnn import torch_rnn
 from algebranets.product.blocks.matrix import join, matrix, split
 from algebranets.product.cells import MODES, Direction
 
-#: The one-hot features are padded to a multiple of this, which tensor cores want of every size.
+#: The number of one-hot features is rounded up to a multiple of this, which tensor cores need of every size.
 ALIGNMENT = 8
 
 #: A gate's input so large that its sigmoid is exactly 1 in every precision.
@@ -26,7 +26,7 @@ OPEN = 64.0
 
 
 class _Over(NamedTuple):
-    """A block of an algebra, and the component at which it begins."""
+    """A block of an algebra, and the place of its first component in `Algebra.order`."""
 
     algebra: Algebra
     block: Block
@@ -41,9 +41,9 @@ def recurrent(
     algebra: Algebra,
     batch_sizes: Tensor | None = None,
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """One layer over a whole sequence: ``x`` is (time, batch, features), or packed with ``batch_sizes``.
+    """One layer over a whole sequence. ``x`` is (time, batch, features), or packed with ``batch_sizes``.
 
-    ``state`` tensors are (direction, batch, features); so are those returned.
+    The tensors of ``state`` and the returned states are (direction, batch, features).
     """
     xs = split(x, algebra, dim=-1)
     states = [split(s, algebra, dim=-1) for s in state]
@@ -82,14 +82,14 @@ def _block(
     weights = []
     for direction in directions:
         weights += _weights(mode, direction, over, has_bias, hot, held)
-    folded = [s.contiguous() for s in folded]  # cuDNN wants that
+    folded = [s.contiguous() for s in folded]  # cuDNN needs contiguous states
     sizes = None if batch_sizes is None else batch_sizes * copies
     output, *final = torch_rnn(mode, rows, folded, weights, has_bias and not hot, sizes)
     output = output.unflatten(-1, (len(directions), -1))
     width = output.shape[-1] - held
     output = output[..., :width].unflatten(-1, (size, -1)).transpose(-3, -2)
     last = [s[..., : s.shape[-1] - held] for s in final]
-    # Every size is given, since torch cannot infer one where the batch is empty.
+    # Every size is given, since torch cannot infer one if the batch is empty.
     output = output.reshape(*x.shape[:-1], copies * len(directions) * width)
     return output, tuple(s.reshape(len(directions), batch, copies * s.shape[-1]) for s in last)
 
@@ -104,7 +104,7 @@ def _weights(mode: str, direction: Direction, over: _Over, has_bias: bool, hot: 
         return [w_ih, w_hh, *projection]
 
     def by_copy(bias: Tensor | None) -> Tensor:
-        """(gate, copy, component and tuple); torch's kernels want both biases or none, so one alone is zeros."""
+        """The bias as (gate, copy, component and tuple). A missing one is zeros: torch's kernels take both or none."""
         if bias is None:
             return w_ih.new_zeros(gates, block.num_copies, w_ih.shape[0] // gates)
         own = bias.unflatten(0, (gates, algebra.dim, -1))[:, offset : offset + block.dim]
@@ -117,7 +117,7 @@ def _weights(mode: str, direction: Direction, over: _Over, has_bias: bool, hot: 
     if not held:
         columns = (columns_ih + columns_hh).flatten(0, 1)
         return [torch.cat([w_ih, columns], dim=1), w_hh, *projection]
-    # Rows of the held units: nothing but an open update gate (torch's order is reset, update, new).
+    # The rows of the held units are zero except for an open update gate (torch's order is reset, update, new).
     wide_ih = torch.cat([w_ih.unflatten(0, (gates, -1)), columns_ih], dim=2)
     wide_hh = torch.cat([w_hh.unflatten(0, (gates, -1)), columns_hh], dim=2)
     rows_ih = wide_ih.new_zeros(gates, held, wide_ih.shape[2])
@@ -127,7 +127,7 @@ def _weights(mode: str, direction: Direction, over: _Over, has_bias: bool, hot: 
 
 
 def _one_hot(rows: torch.Size, copies: int, width: int, like: Tensor) -> Tensor:
-    """For each row, the copy it belongs to: (..., rows, width), rows going through the copies in turn."""
+    """The copy of each row as a one-hot vector, (..., rows, width). Consecutive rows belong to consecutive copies."""
     eye = torch.eye(copies, width, dtype=like.dtype, device=like.device)
     return eye.repeat(rows[-1] // copies, 1).expand(*rows, width)
 

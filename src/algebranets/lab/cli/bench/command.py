@@ -1,4 +1,4 @@
-"""Makes a command of a benchmark: adds the options that all of them have, measures, prints and saves."""
+"""Turns a benchmark into a command: adds the shared options, measures, prints and saves."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ def add_command(
     rounds: int = 11,
     on_gpu_only: bool = False,
 ) -> Callable[[Measure], Measure]:
-    """A decorator that makes a command of a function, named after it, which returns rows.
+    """Return a decorator that turns a function into a command of the same name. The function returns rows.
 
-    The function takes the `Run` first; its other parameters are options of its own. The command has these options,
-    then ``--device``, ``--dtype``, ``--rounds``, ``--capture`` and ``--save``. It prints the rows as a table.
+    The function's first parameter is the `Run`. Its other parameters are the command's own options, which come before
+    ``--device``, ``--dtype``, ``--rounds``, ``--capture`` and ``--save``. The command prints the rows as a table.
 
     Args:
-        app: Where the command is added.
-        title: The title of the table; ``{dtype}`` in it is replaced.
+        app: The app to which the command is added.
+        title: The title of the table; ``{dtype}`` in it is replaced by the precision.
         dtype: The default of ``--dtype``.
-        dtype_option: What ``--dtype`` means, and so its help: `options.Autocast` or `options.Stored`.
+        dtype_option: The option ``--dtype``: `options.Autocast` or `options.Stored`.
         rounds: The default of ``--rounds``.
         on_gpu_only: Whether the benchmark runs on a GPU only, so that the command has no ``--device``.
     """
@@ -70,7 +70,7 @@ def add_command(
 
 
 def make_run(device: str, dtype: str, rounds: int, capture: bool) -> Run:
-    """What all measurements of a command share; an error says what this machine or torch does not have."""
+    """The `Run` for the options of a command. Raises an error if there is no such precision or device here."""
     import torch
 
     from algebranets.lab.bench import Run

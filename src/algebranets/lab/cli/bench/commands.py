@@ -1,6 +1,7 @@
 """The benchmark commands, each with its own options."""
 
-# Annotations of options are values that `add_command` reads; those of `Run` and `Row`, which import torch, are strings.
+# `add_command` reads the annotations of options, so they are not strings here. Those of `Run` and `Row` are strings,
+# because importing these classes imports torch.
 
 from typing import TYPE_CHECKING, Any
 
@@ -49,7 +50,7 @@ def decode(
     num_layers: o.NumLayers = None,
     lowering: o.OneLowering = "auto",
 ) -> "Iterable[Row]":
-    """Time chains of linear layers on few rows, forward only, with weights read from memory each time."""
+    """Time chains of linear layers on few rows, forward only. Weights are read from memory each time."""
     from algebranets.lab.bench import decode
 
     how: Any = checks.one_of("--lowering", lowering, o.LOWERINGS)
@@ -97,7 +98,7 @@ def models(
     options: o.ModelOptions = None,
     compile_: o.Compile = True,
 ) -> "Iterable[Row]":
-    """Time whole networks: a training step without the optimizer's part, and generation token by token."""
+    """Time whole networks: a training step without the optimizer, and generation token by token."""
     from algebranets.lab.bench import models
 
     check_each("--model", model, models.BENCHMARKS)
@@ -123,7 +124,7 @@ def peers(run: "Run", op: o.PeerOps = None, width: o.Width = None, batch: o.Rows
 def zeros(run: "Run", width: o.Widths = None, batch: o.Rows = 512) -> "Iterable[Row]":
     """Time products with and without their structural zeros.
 
-    The size from which layers skip zeros rests on these times.
+    The threshold above which layers skip zeros was chosen from these times.
     """
     from algebranets.lab.bench import zeros
 
@@ -157,7 +158,7 @@ def error(
 
 @app.command("figure")
 def figure(files: o.Files, out: o.Out, op: o.RowOps = None) -> None:
-    """Draw the speed-ups in files of rows."""
+    """Draw the speed-ups in files that --save wrote."""
     from algebranets.files import write
     from algebranets.lab import bench
     from algebranets.lab.bench import figure

@@ -10,9 +10,10 @@ import typer
 from algebranets import algebra as algebras
 from algebranets.product import Lowering
 
-#: No device holds more rows or features, or longer images and texts; torch can still count their bytes.
+#: The largest number of rows or features, and the largest size of images and texts. No device has memory for more, and
+#: torch can still count the bytes.
 MAX_SIZE, MAX_LENGTH = 2**20, 2**16
-#: The lowerings that can be timed. The reference is timed in any case, as the loop.
+#: The lowerings that can be timed. The reference is left out, because benchmarks time it as the loop.
 LOWERINGS = tuple(name for name in get_args(Lowering) if name != "reference")
 
 
@@ -47,7 +48,9 @@ NumInputs = Annotated[int | None, typer.Option("--batch", min=1, max=MAX_SIZE, h
 NumLayers = Annotated[
     int | None,
     typer.Option(
-        min=1, max=MAX_SIZE, help="Layers of the chain; by default 4, or enough to fill the cache of a GPU four times."
+        min=1,
+        max=MAX_SIZE,
+        help="Layers of the chain; by default 4, or on a GPU at least 8 that fill its cache four times.",
     ),
 ]
 Sparsities = Annotated[
@@ -86,14 +89,14 @@ Lowerings = Annotated[
 Files = Annotated[list[Path], typer.Argument(exists=True, dir_okay=False, help="Files of rows that --save wrote.")]
 Out = Annotated[Path, typer.Option(help="The SVG file to write.")]
 
-# What all benchmarks of speed have -----------------------------------------------------------------------------------
+# Options of all speed benchmarks --------------------------------------------------------------------------------------
 
 Device = Annotated[str, typer.Option(help="cpu or cuda.")]
 #: Half precision means autocast, with parameters in float32.
 Autocast = Annotated[str, typer.Option(help="float32, float64, or bfloat16 or float16 with autocast.")]
-#: Parameters have this precision too.
-Stored = Annotated[str, typer.Option(help="float32, float64, bfloat16 or float16, for parameters too.")]
-Rounds = Annotated[int, typer.Option(min=1, max=MAX_SIZE, help="How often each layer is timed.")]
+#: Parameters are stored in this precision too.
+Stored = Annotated[str, typer.Option(help="float32, float64, bfloat16 or float16; parameters are stored in it too.")]
+Rounds = Annotated[int, typer.Option(min=1, max=MAX_SIZE, help="Number of times that each layer is timed.")]
 Capture = Annotated[
     bool,
     typer.Option(

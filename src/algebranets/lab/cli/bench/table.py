@@ -18,7 +18,7 @@ RowT = TypeVar("RowT")
 
 
 def collect(rows: Iterable[RowT], save: Path | None) -> list[RowT]:
-    """All rows, each saved as soon as it is measured."""
+    """Measure all rows, and save them after each one."""
     from algebranets.lab import bench
 
     done: list[RowT] = []
@@ -47,7 +47,7 @@ def _percent(value: float | None) -> str:
     return "" if value is None else f"{100 * value:.0f}"
 
 
-#: The heading of a column, its text for a row, and a note on it. Columns without any text are left out.
+#: Columns: the heading, the text for a row, and a note. Columns without any text are left out.
 _COLUMNS: tuple[tuple[str, Callable[[Row], str], str], ...] = (
     ("layer", lambda row: row.op, ""),
     ("shape", lambda row: row.shape, ""),
@@ -65,8 +65,8 @@ _COLUMNS: tuple[tuple[str, Callable[[Row], str], str], ...] = (
     ("ms", lambda row: _milliseconds(row.milliseconds), "our time"),
     ("torch's\na second", lambda row: _count(row.per_second and row.per_second / row.speedup), ""),
     ("ours\na second", lambda row: _count(row.per_second), "images, characters or tokens per second"),
-    ("copy\n%", lambda row: _percent(row.bandwidth), "of the bytes per second that a large copy moves here"),
-    ("GEMM\n%", lambda row: _percent(row.compute), "of the multiply-adds per second of a large matrix product here"),
+    ("copy\n%", lambda row: _percent(row.bandwidth), "bytes per second, as a share of a large copy's"),
+    ("GEMM\n%", lambda row: _percent(row.compute), "multiply-adds per second, as a share of a large matrix product's"),
 )
 _LEFT = ("layer", "shape", "algebra", "lowering", "against")
 
@@ -76,7 +76,7 @@ def print_rows(title: str, rows: Iterable[Row], save: Path | None) -> None:
 
     Args:
         title: The title of the table.
-        rows: The rows; each is measured when it is taken.
+        rows: The rows, as an iterator that measures each row when it yields it.
         save: The file to save them in, as JSON lines, or None.
     """
     done = collect(rows, save)

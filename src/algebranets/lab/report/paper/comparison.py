@@ -34,16 +34,16 @@ NOT_TRAINED = "needs training; this table computes counts only"
 
 @dataclass(frozen=True)
 class Entry:
-    """One figure of the paper, as it is printed and as it is computed here.
+    """One figure of the paper, as printed and as computed here.
 
     >>> Entry("M2R 512", "M parameters", printed="3.1", computed=3.14).agrees
     True
 
     Args:
         row: The row of the paper's table, such as ``"M2R 512"``.
-        quantity: What the figure counts, such as ``"M parameters"``.
-        printed: The figure as the paper prints it; empty where it prints none.
-        computed: Our figure; None where none is computed.
+        quantity: The quantity that is counted, such as ``"M parameters"``.
+        printed: The figure as the paper prints it; empty if it prints none.
+        computed: Our figure; None if we compute none.
         note: An explanation of the difference.
     """
 
@@ -55,7 +55,7 @@ class Entry:
 
     @property
     def agrees(self) -> bool | None:
-        """Whether our figure rounds to the printed one; None where there is nothing to compare."""
+        """Whether our figure rounds to the printed one; None if there is nothing to compare."""
         if self.computed is None or not self.printed:
             return None
         if isinstance(self.computed, str):
@@ -128,7 +128,7 @@ PARITY = "the width at which the multiply-adds are close to those of the real ne
 
 
 def imagenet_table() -> Table:
-    """ResNet-50 and MobileNet-v1, one image of 224 x 224."""
+    """Figures 1 and 2: ResNet-50 and MobileNet-v1, one image of 224 x 224."""
     entries = []
     for model, rows in IMAGENET.items():
         for (name, width), (parameters, multiplies) in rows.items():
@@ -138,8 +138,8 @@ def imagenet_table() -> Table:
             entries.append(Entry(row, "M parameters", parameters, ours.parameters / 1e6, note))
             entries.append(Entry(row, "M multiply-adds", multiplies, ours.multiplies / 1e6, note))
     notes = (
-        "The paper's figures have no numbers. The expected counts follow by hand from its rules: round(width * "
-        "channels / N) tuples, one 1 x 1 convolution for each extra component at the input, one tuple for each class.",
+        "The paper's figures have no numbers. The expected counts were derived by hand from its rules: round(width * "
+        "channels / N) tuples, one 1 x 1 convolution for each extra component at the input, one tuple per class.",
     )
     return Table("Figures 1 and 2: ResNet-50 and MobileNet-v1 on ImageNet", tuple(entries), notes, "expected")
 
@@ -183,7 +183,7 @@ def wikitext_table() -> Table:
 
 
 def criteria_table() -> Table:
-    """Table 4: top-1 accuracy with other pruning criteria than the Frobenius norm, over M2(R)."""
+    """Table 4: top-1 accuracy with pruning criteria other than the Frobenius norm, over M2(R)."""
     return _accuracies("Table 4: pruning criteria against the Frobenius norm, top-1, M2(R)", CRITERIA)
 
 
@@ -202,7 +202,7 @@ def _accuracies(title: str, rows: dict[float, dict[str, str]]) -> Table:
 
 
 def cifar_table() -> Table:
-    """Table 6: the CIFAR-10 network; parameters include moving statistics."""
+    """Table 6: the CIFAR-10 network. Parameters include moving statistics."""
     entries = []
     for (name, norm), printed in CIFAR.items():
         ours = _account("cifar_resnet", algebra=name, norm=norm)
@@ -211,10 +211,12 @@ def cifar_table() -> Table:
         flops_note = CIFAR_UNSAID
         if norm == "whitening":
             flops_note = (
-                "the paper counts far more than one N x N product per tuple, which is what whitening takes at inference"
+                "the paper's count is far above one N x N product per tuple, the cost of whitening at inference"
             )
         elif algebras.get(name).dim > 2:
-            flops_note = "the channels in the text do not give it either; H has twice the count of M2R here and there"
+            flops_note = (
+                "the channels in the text do not give it either; H has twice the count of M2R, here and in the paper"
+            )
         entries += [
             Entry(row, "M parameters", printed[0], (ours.parameters + ours.statistics) / 1e6, CIFAR_UNSAID),
             Entry(row, "MFLOPs", printed[1], counted.multiplies / 1e6, flops_note),
@@ -226,13 +228,13 @@ def cifar_table() -> Table:
 
 @cache
 def _account(model: str, *size: int, **options: Any) -> Account:
-    """What one input costs: counted on the meta device, without making weights."""
+    """The cost of one input, counted on the meta device without making weights."""
     built, inputs = _build(model, *size, **options)
     return account(built, *inputs)
 
 
 def _count_operations(model: str, **options: Any) -> float:
-    """Operations of one token as the paper counts them."""
+    """The operations for one token, as the paper counts them."""
     built, inputs = _build(model, **options)
     counted = count_operations(built, *inputs)
     assert counted is not None
@@ -240,7 +242,7 @@ def _count_operations(model: str, **options: Any) -> float:
 
 
 def _build(model: str, *size: int, **options: Any) -> tuple[nn.Module, tuple[Any, ...]]:
-    """A model on the meta device, and one input of it."""
+    """A model on the meta device, and the inputs for one example."""
     with torch.device("meta"):
         built: Any = models.create(model, **options)
         return built, built.example_inputs(*size)

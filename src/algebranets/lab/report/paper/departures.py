@@ -1,4 +1,4 @@
-"""Titles of the recipes, and what each recipe does differently from the paper or what the paper leaves open."""
+"""Titles of the recipes, and notes on how each recipe differs from the paper."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ TITLES = {
 
 _ONE_FIGURE = "The paper prints one figure per row and does not say how many runs it is from."
 _RATE = (
-    "The printed learning rate, 2.5 for batches of 256, seems to belong to a much larger batch: see the settings below."
+    "The printed learning rate, 2.5 for batches of 256, seems to belong to a much larger batch. Our settings are below."
 )
 _NO_SUCH = "The paper has no such network. It is small so that anyone can train it."
-#: What is open in the paper, done differently here, or likely wrong in the paper, by recipe.
+#: Points that the paper leaves open, that we do differently, or that are likely wrong in the paper, by recipe.
 DEPARTURES = {
     "cifar10": (
         "The 128, 256 and 512 channels in the text cannot be meant literally: networks of these sizes are far larger "
@@ -41,12 +41,12 @@ DEPARTURES = {
         CIFAR_NOTES[-1],
         "The paper does not say how these networks were trained, except for crops of 24 x 24 in training and whole "
         "images in testing.",
-        "The paper initialized these networks by their algebra, and says that this has no substantial effect.",
+        "The paper used algebra-specific initialization for these networks and says that it has no substantial effect.",
         _ONE_FIGURE,
     ),
     "cifar10-pruned": (
         "The paper prunes ResNet-50 on ImageNet and has no such network. Figure 3 has no numbers, and Tables 4 and 5 "
-        "are top-1 accuracies on ImageNet: only signs and orders can be compared.",
+        "are top-1 accuracies on ImageNet, so only signs and orders can be compared.",
     ),
     "resnet50": ("Figures 1 and 2 have no numbers. The text prints the accuracy of one network, H at width 1.", _RATE),
     "resnet50-pruned": ("Figure 3 has no numbers, so there is no printed accuracy to compare with.", _RATE),

@@ -1,7 +1,7 @@
 """Operations of the language models as the paper counts them.
 
-They are not the multiply-adds that `algebranets.account` counts: the paper leaves some products out, counts others that
-nobody computes, and counts differently in its two tables.
+They are not the multiply-adds that `algebranets.account` counts: the paper leaves some products out, counts products
+that are never computed, and counts differently in its two tables.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ def count_operations(model: nn.Module, *inputs: Any) -> float | None:  # noqa: A
 
     Args:
         model: Any model. Only Transformer-XL and the GRU language model have a count of their own in the paper.
-        inputs: What the model is called with, such as ``model.example_inputs()``.
+        inputs: The model's inputs, such as ``model.example_inputs()``.
 
     Returns:
-        The count, or None where the paper has no count for such a model or such inputs.
+        The count, or None if the paper has no count for this model or these inputs.
     """
     return None
 
 
 @count_operations.register
 def _(model: TransformerXL, tokens: Tensor, memory: Memory | None = None) -> float | None:
-    """Multiply-adds of single tokens, as in Table 2 (Enwik8); the paper counts no longer inputs.
+    """Multiply-adds as in Table 2 (Enwik8), or None without a key-value cache: the paper counts single tokens only.
 
     The output and position projections are left out. The embedding is counted as a product with a one-hot vector.
-    Scaling the scores is counted. A token sees ``window`` positions in all.
+    Scaling the scores is counted. A token sees ``window`` positions in total.
     """
     if memory is None or not isinstance(memory[0], KeyValueCache):
         return None
@@ -55,9 +55,9 @@ def _(model: TransformerXL, tokens: Tensor, memory: Memory | None = None) -> flo
 
 @count_operations.register
 def _(model: GRULanguageModel, tokens: Tensor, _state: Tensor | None = None) -> float:
-    """Operations, two to a multiply-add, by a formula fitted to the rows of Table 3 (WikiText-103).
+    """Operations, two per multiply-add, by a formula fitted to the rows of Table 3 (WikiText-103).
 
-    Half of the GRU's products count as one multiply per component, and the last layer's as one per tuple.
+    Half of the GRU's products count as one multiply per component, and those of the last layer as one per tuple.
     """
     m, n = model.algebra.multiplies, model.algebra.dim
     h = model.hidden_size // n

@@ -1,7 +1,7 @@
-"""The figures the paper prints, typed in by hand, and notes on them.
+"""The figures that the paper prints, typed in by hand, with notes.
 
-This is the only file with counts written by hand. `algebranets.lab.report.paper.comparison` computes ours from the
-models.
+This is the only file with counts written by hand. `algebranets.lab.report.paper.comparison` computes our counts from
+the models.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ ALGEBRAS = {
     "CROSS": ("3", "2", "6:6"),
 }
 
-#: Section 4.1: millions of parameters and of multiply-adds by model, algebra and width.
+#: Section 4.1: millions of parameters and of multiply-adds, by model, algebra and width. They were derived by hand from
+#: the paper's rules, because Figures 1 and 2 have no numbers.
 IMAGENET = {
     "resnet50": {
         ("R", 1.0): ("25.56", "4089"),
@@ -87,8 +88,8 @@ ENWIK8: dict[str, tuple[dict[str, Any], tuple[str, str, str, str], dict[str, str
 }  # fmt: skip
 ENWIK8_NOTES = (
     "The paper's MFLOPs are multiply-adds. They leave out the output and position projections, and count the embedding "
-    "as a product and the scaling of the scores. Our own count has all multiply-adds: with the output projection, with "
-    "position vectors projected once, and with a token that sees the memory and itself.",
+    "as a product and the scaling of the scores. Our own count has all multiply-adds: the output projection is "
+    "included, position vectors are projected once, and a token sees the memory and itself.",
     "Likely erratum: the caption says memory 1538; the text and the counts say 1536.",
 )
 
@@ -106,7 +107,7 @@ WIKITEXT = {
     ("M3R", 384): ("16.4", "71.9", "1.31"),
 }
 WIKITEXT_NOTES = {
-    ("R", 1536, "M parameters"): "likely a typing error: 27.8 for 26.8",
+    ("R", 1536, "M parameters"): "likely a typo: 27.8 for 26.8",
     (
         "H",
         512,
@@ -139,7 +140,7 @@ CIFAR = {
     ("H", "whitening"): ("0.97", "72.9", "94.1"),
 }
 CIFAR_UNSAID = "the text does not specify the network exactly: see below"
-#: The printed FLOPs are those of an image of this height and width; CIFAR's images are four times as high and wide.
+#: The printed FLOPs are close to those for an image of this height and width; CIFAR's images are 32 x 32.
 CIFAR_COUNTED_AT = 8
 CIFAR_NOTES = (
     "Ours is the network of Gaudet and Maida: 10 + 9 + 9 blocks of 32, 64 and 128 filters. The 128, 256 and 512 "
@@ -149,7 +150,7 @@ CIFAR_NOTES = (
     "sixteenth of those of an image of 32 x 32.",
 )
 
-#: What the text says about variants on ImageNet, by the last part of a setting's name and a word in its value.
+#: Statements in the text about variants on ImageNet, by the last part of a setting's name and a word in its value.
 CLAIMS = {
     ("init", "polar"): "no effect: 74.1 ± 0.15 against 74.0 ± 0.14 (H)",
     ("activation", "mean"): "−2.97 % (M2R, Heaviside of the mean)",

@@ -1,4 +1,4 @@
-"""The paper's row of a trained network, and what the paper says about a variant."""
+"""The paper's row for a trained network, and its statements about variants."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from algebranets.algebra import CATALOGUE
 from algebranets.lab.report.paper import printed
 
-#: Settings that differ between the rows of the paper's tables. A run with any other change is none of these rows.
+#: Settings that differ between the rows of the paper's tables. A run with any other change has no row there.
 SIZES = frozenset(f"model.{name}" for name in ("hidden_size", "num_layers", "d_model", "num_heads", "ff_size"))
 ROW_SETTINGS = SIZES | {"model.norm"}
 
@@ -21,7 +21,7 @@ class PrintedRow:
     Args:
         row: The name of the row, such as ``"M2R 512"``.
         quality: The printed accuracy, or bits per character.
-        parameters: The printed millions of parameters; empty where the paper gives none.
+        parameters: The printed number of parameters, in millions; empty if the paper prints none.
         note: A remark on the parameters.
     """
 
@@ -32,7 +32,7 @@ class PrintedRow:
 
 
 def printed_rows(recipe: str) -> dict[tuple[object, ...], PrintedRow]:
-    """The paper's rows of a recipe's network, by the settings in which they differ; empty if the paper has none."""
+    """The paper's rows for a recipe, by the settings in which they differ; empty if the paper has none."""
     if recipe == "cifar10":
         return {
             key: PrintedRow(f"{key[0]} {key[1]}", quality, parameters)
@@ -58,7 +58,7 @@ def printed_rows(recipe: str) -> dict[tuple[object, ...], PrintedRow]:
 
 
 def printed_row(recipe: str, algebra: str, width: float, model: Mapping[str, Any]) -> PrintedRow | None:
-    """The paper's row of a network, if it has one.
+    """The paper's row for a network, or None if the paper has none.
 
     >>> printed_row("cifar10", "H", 1.0, {"norm": "whitening"}).quality
     '94.1'
@@ -74,7 +74,7 @@ def printed_row(recipe: str, algebra: str, width: float, model: Mapping[str, Any
     key: tuple[object, ...] = (algebra, width)
     if recipe == "cifar10" and width == 1:
         key = (algebra, model.get("norm", "batch"))
-    elif recipe == "gru" and algebra in CATALOGUE:  # the width of a language model is in its sizes
+    elif recipe == "gru" and algebra in CATALOGUE:  # a language model has sizes instead of a width
         key = (algebra, model.get("hidden_size", 0) / CATALOGUE[algebra].dim)
     elif recipe == "transformer_xl":
         key = (algebra, *(model.get(name) for name in ("num_layers", "d_model", "num_heads", "ff_size")))
@@ -95,7 +95,7 @@ def ranked_criteria() -> list[str]:
 
 
 def claim(setting: str, value: object) -> str:
-    """What the paper says about a variant; empty if it says nothing.
+    """Return the paper's statement about a variant, or an empty string if it makes none.
 
     >>> claim("model.activation", "heaviside_mean")
     '−2.97 % (M2R, Heaviside of the mean)'

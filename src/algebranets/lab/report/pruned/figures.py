@@ -1,4 +1,4 @@
-"""Figures of quality against sparsity and against what is left, as the paper's Figure 3."""
+"""Figures of quality against sparsity, nonzero parameters and multiply-adds, as in the paper's Figure 3."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from algebranets.lab.report.group import PRUNING, Group
 from algebranets.lab.report.numbers import metric_name, percent, quality
 from algebranets.lab.report.study import Study
 
-#: What quality is drawn against, and the labels of the axes.
+#: The quantities on the horizontal axes of the figures, and the labels of these axes.
 MEASURES = {"sparsity": "sparsity, %", "nonzero": "parameters not zero", "multiplies_left": "multiply-adds left"}
 
 
@@ -20,7 +20,7 @@ class _Line(NamedTuple):
     name: str
     #: The number of the line among the lines of its algebra.
     variant: int
-    #: From the dense network, if it was trained, to the most pruned one.
+    #: The networks, from the dense one, if it was trained, to the most pruned one.
     groups: list[Group]
 
 
@@ -29,7 +29,7 @@ def quality_left(study: Study, measures: Sequence[str] = tuple(MEASURES)) -> str
 
     Args:
         study: The study whose pruned networks are drawn.
-        measures: Keys of `MEASURES`, one panel each. Those that no run counted are left out.
+        measures: Keys of `MEASURES`, one panel each. Measures that no run counted are left out.
 
     Returns:
         The figure as an ``<svg>`` element, or None if there is nothing to draw.
@@ -39,7 +39,7 @@ def quality_left(study: Study, measures: Sequence[str] = tuple(MEASURES)) -> str
 
 
 def criteria(study: Study) -> str | None:
-    """Quality against sparsity, one line for each criterion; None if there is no criterion but the norm."""
+    """Quality against sparsity, one line for each criterion; None if only the norm was used."""
     tuples = [group for group in _finished(study) if group.unit == "tuple"]
     others = {study.name(group, without=PRUNING) for group in tuples if group.criterion != "norm"}
     drawn = [group for group in tuples if study.name(group, without=PRUNING) in others]
@@ -56,7 +56,7 @@ def _draw(study: Study, lines: list[_Line], measures: Sequence[str], name: str) 
             for line in lines:
                 if found := _places(line.groups, measure):
                     places, groups = [place for place, _ in found], [group for _, group in found]
-                    height = 3 - line.variant / 100  # the first of the lines that start at one mark is on top
+                    height = 3 - line.variant / 100  # of lines that start at the same mark, the first is on top
                     draw(study, panel, places, groups, line.name, line.variant, zorder=height)
             if measure != "sparsity":
                 logarithmic(panel)
@@ -75,7 +75,7 @@ def _finished(study: Study) -> list[Group]:
 
 
 def _lines(study: Study, groups: Sequence[Group]) -> list[_Line]:
-    """The lines of the figure: networks that differ only in their sparsity, with the dense one."""
+    """The lines of the figure: each joins networks that differ only in sparsity, starting with the dense one."""
     found: dict[str, list[Group]] = {}
     for group in groups:
         found.setdefault(study.name(group, without={"pruning.sparsity"}), []).append(group)
@@ -89,7 +89,7 @@ def _lines(study: Study, groups: Sequence[Group]) -> list[_Line]:
 
 
 def _places(groups: list[Group], measure: str) -> list[tuple[float, Group]]:
-    """The place of each network on the axis, where it is known; empty if it is known of no pruned network."""
+    """The networks whose place on the axis is known, with that place; empty if it is known for no pruned network."""
     if measure == "sparsity":
         return [(100 * group.sparsity, group) for group in groups]
     places = [(getattr(group, measure), group) for group in groups]

@@ -1,4 +1,4 @@
-"""The pruned network that a report names first, and the facts about it."""
+"""The main pruned network of a study, and the values that the report prints about it."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from algebranets.lab.report.study import Study
 
 
 def facts(study: Study) -> dict[str, Any] | None:
-    """What the headline and the key figures of a study say about its main pruned network; None if it has none.
+    """Values for the headline and the key figures of a study, about its main pruned network; None if there is none.
 
-    The main network is the one with the fewest changes. Among those it is over an algebra other than R, pruned as in
-    the recipe or else as much as possible, and the best.
+    The main network has the fewest changes besides its sparsity. Ties are broken in this order: the recipe's own size,
+    an algebra other than R, pruning as in the recipe, the highest sparsity, the best mean.
     """
     finished = [group for group in study.pruned if group.is_finished]
     if not finished:
@@ -51,7 +51,7 @@ def _merit(study: Study, group: Group) -> tuple[object, ...]:
 
 
 def _find(study: Study, group: Group, algebra: str, unit: str) -> Group | None:
-    """Another network that is pruned as much, but over ``algebra`` and by ``unit``."""
+    """The other network with the same settings as ``group``, but over ``algebra`` and pruned by ``unit``."""
     for other in study.pruned:
         alike = (other.algebra, other.unit, other.first.width) == (algebra, unit, group.first.width)
         if alike and other is not group and other.is_finished and _rest(study, other) == _rest(study, group):
@@ -64,7 +64,7 @@ def _rest(study: Study, group: Group) -> dict[str, Any]:
 
 
 def _name(study: Study, group: Group) -> str:
-    """Such as ``M2R with 90 % of its tuples pruned``."""
+    """The name of a pruned network, for example ``M2R with 90 % of its tuples pruned``."""
     what = "weights" if group.is_real else f"{group.unit}s"
     name = study.name(group, without={"pruning.sparsity", "pruning.unit"})
     return f"{name} with {percent(group.sparsity)} of its {what} pruned"

@@ -1,4 +1,4 @@
-"""Tables of pruned networks: what they reach, by criterion (Table 4) and by unit (Table 5)."""
+"""Tables of pruned networks: their quality, and comparisons of criteria (Table 4) and of units (Table 5)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def pruned_sheet(study: Study) -> Sheet:
 
 
 def _amount_and_share(part: float | None, whole: int) -> str:
-    """Such as ``500 k (50 %)``."""
+    """A number and its share of the whole, for example ``500 k (50 %)``."""
     return NONE if part is None else f"{amount(part)} ({share(part, whole)})"
 
 
@@ -65,14 +65,14 @@ def criteria_sheet(study: Study) -> Sheet:
 
 
 def _is_in_paper(study: Study, groups: Iterable[Group]) -> bool:
-    """Whether the paper's table of criteria is about such networks: accuracies over M2R."""
+    """Whether the paper's table of criteria covers these networks: it has accuracies over M2R only."""
     return study.metric == "accuracy" and all(group.algebra == "M2R" for group in groups)
 
 
 def _orders(study: Study, by_criterion: dict[tuple[str, float], dict[str, Group]]) -> tuple[list[str], list[str]]:
-    """The networks whose criteria are in the paper's order by our means, and the others, with their order.
+    """The networks for which our means rank the criteria in the paper's order; then the others, with their order.
 
-    Criteria that were not run, or of which a run diverged, are left out.
+    Criteria without runs, or with a run that diverged, are left out.
     """
     same, other = [], []
     for (network, sparsity), found in by_criterion.items():
@@ -125,7 +125,7 @@ def components_sheet(study: Study) -> Sheet:
 
 
 def _by_network_and_sparsity(study: Study, groups: Iterable[Group]) -> dict[tuple[str, float], list[Group]]:
-    """Groups that differ only in what is pruned and how it is ranked, by network and sparsity, in order."""
+    """Collect groups by network and sparsity, in order. Groups of one key differ only in unit and criterion."""
     found: dict[str, dict[float, list[Group]]] = {}
     for group in groups:
         network = study.name(group, without=PRUNING)
@@ -134,7 +134,7 @@ def _by_network_and_sparsity(study: Study, groups: Iterable[Group]) -> dict[tupl
 
 
 def _signed(figure: str | None) -> str:
-    """A difference as the paper prints it, with a sign as ours have."""
+    """A difference as the paper prints it, but always with a sign, as in our tables."""
     if figure is None:
         return NONE
     return figure.replace("-", "−") if figure.startswith("-") else f"+{figure}"
