@@ -49,6 +49,17 @@ needs_triton = pytest.mark.skipif(
 )
 
 
+#: The newest torch whose names are classified in algebranets.nn. A newer torch may have more names.
+NEWEST_TORCH = Version("2.15")
+knows_torch = pytest.mark.skipif(
+    Version(torch.__version__).release[:2] > NEWEST_TORCH.release, reason=f"torch is newer than {NEWEST_TORCH}"
+)
+
+
+def pytest_addoption(parser):
+    parser.addoption("--write-docs", action="store_true", help="write the tables that tests generate into docs/")
+
+
 def thinned(cases: Iterable[tuple[Any, ...]], often: Callable[..., bool]) -> list[Any]:
     """Return cases for ``pytest.mark.parametrize``. Cases for which ``often(*case)`` is false are marked slow."""
     return [pytest.param(*case, marks=() if often(*case) else pytest.mark.slow) for case in cases]

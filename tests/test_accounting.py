@@ -362,6 +362,21 @@ def test_what_has_no_formula_is_named():
     assert not account(model, torch.randn(2, 3)).unknown
 
 
+def test_layers_that_are_not_called_are_named_and_not_counted_as_free():
+    class Direct(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.used, self.direct = (an.nn.Linear(8, 8, algebra=an.H) for _ in range(2))
+
+        def forward(self, x):
+            return self.direct.forward(self.used(x))
+
+    cost = account(Direct(), torch.randn(1, 8))
+    assert cost.unknown == ("direct",)
+    assert cost.multiplies == 64
+    assert not account(an.nn.MultiheadAttention(8, 2, algebra=an.H), *torch.randn(3, 1, 8)).unknown
+
+
 def test_a_layer_used_twice_multiplies_twice():
     layer = nn.Linear(3, 3)
     cost = account(nn.Sequential(layer, nn.ReLU(), layer), torch.randn(1, 3))

@@ -2,8 +2,10 @@
 
 import json
 import pickle
+import re
 from copy import deepcopy
 from fractions import Fraction
+from pathlib import Path
 
 import pytest
 from hypothesis import assume, given, settings
@@ -37,6 +39,8 @@ from algebranets.algebra import (
     tensor,
 )
 from conftest import ALGEBRAS, CONSTRUCTED
+
+ROOT = Path(__file__).parent.parent
 
 over_catalogue = pytest.mark.parametrize("algebra", CATALOGUE.values(), ids=str)
 over_all = pytest.mark.parametrize("algebra", ALGEBRAS, ids=str)
@@ -311,8 +315,10 @@ def test_a_nameless_table_and_malformed_terms_are_refused():
 
 
 @pytest.mark.parametrize(
-    ("name", "near"), [("M2r", "'M2R'"), ("m3r", "'M3R'"), ("dual", "'DUAL'"), ("cliford(n)", r"'clifford\(n\)'")]
-)
+    ("name", "near"),
+    [("M2Q", "'M2R'"), ("m3rr", "'M3R'"), ("duals", "'DUAL'"), ("cliford(n)", r"'clifford\(n\)'"),
+     ("Quaternian", "'quaternion'")],
+)  # fmt: skip
 def test_an_unknown_name_suggests_the_nearest(name, near):
     with pytest.raises(
         ValueError, match=f"unknown algebra '{name.replace('(', '.').replace(')', '.')}'. Did you mean {near}"
@@ -332,6 +338,66 @@ def test_get_finds_names_and_constructors():
             algebras.get(name)
     with pytest.raises(ValueError, match="n must be at least 1; got 0"):
         algebras.get("diagonal(0)")
+
+
+@pytest.mark.parametrize(
+    ("algebra", "names"),
+    [
+        (R, "real|reals|Real Numbers|r"),
+        (C, "complex|Complex|complex_numbers|c"),
+        (H, "quaternion|quaternions|Quaternions|QUATERNION|h"),
+        (SPLIT_QUATERNIONS, "split-quaternion|split-quaternions|Split Quaternions|split_quaternion|splitquaternion"),
+        (BIQUATERNIONS, "biquaternion|biquaternions|Bi-Quaternions"),
+        (cayley_dickson(3), "octonion|octonions|Octonion|cayley-dickson(3)"),
+        (cayley_dickson(4), "sedenion|sedenions"),
+        (DUAL, "dual|dual numbers|Dual-Numbers"),
+        (CROSS, "cross|cross product|cross-product"),
+        (clifford(2, 0), "Cl(2,0)|Cl(2, 0)|cl(2,0)|cl20|Cl20|Cl (2,0)|Cl(2,0,0)|Clifford(2,0)|clifford(2, 0)"),
+        (clifford(3, 0, 1), "Cl(3,0,1)|cl301|CL301|cl( 3, 0, 1 )"),
+        (clifford(1, 0), "split-complex|Split Complex|hyperbolic|hyperbolic numbers"),
+        (M2R, "M2(R)|M_2(R)|m2r|M2r|m2(real)|matrix(2)|Matrix(2)"),
+        (M2C, "M2(C)|m2c|M_2(C)"),
+        (matrix(2, over=H), "M2(H)|m2h|M2(quaternions)"),
+        (diagonal(4), "Diagonal(4)|diagonal( 4 )"),
+    ],
+)  # fmt: skip
+def test_names_that_people_type_find_their_algebra(algebra, names):
+    for name in names.split("|"):
+        assert algebras.get(name) == algebra, name
+
+
+@pytest.mark.parametrize("name", ["bicomplex", *algebras.ALIASES])
+def test_a_common_name_finds_an_algebra_that_its_own_name_finds_again(name):
+    found = algebras.get(name)
+    assert algebras.get(found.name) == found
+    over = algebras.get(f"M2({name})")
+    assert over == matrix(2, over=found)
+    assert algebras.get(over.name) == over
+    assert f'`"{name}"`' in (ROOT / "docs" / "algebras.md").read_text(), "the page of algebras lists all names"
+
+
+def test_bicomplex_numbers_are_complex_numbers_with_complex_coefficients():
+    assert algebras.get("bicomplex").terms == tensor(C, C).terms
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [("Cl(2)", "Cl takes 2 to 3 numbers; got 1"), ("cl2", "unknown algebra 'cl2'"), ("Q", "unknown algebra 'Q'"),
+     ("diagonal(-4)", "unknown algebra"), ("M2(-R)", "unknown algebra"), ("M2(Q)", "unknown algebra"),
+     ("cl2000", "unknown algebra"), ("Cl(-2,0)", "unknown algebra"), ("", "unknown algebra")],
+)  # fmt: skip
+def test_names_that_may_mean_several_algebras_or_none_are_errors(name, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        algebras.get(name)
+
+
+def test_an_algebra_that_a_name_describes_is_constructed_once():
+    for name in ("cl20", "M5R", "clifford(2, 1)", "diagonal(9)"):
+        assert algebras.get(name) is algebras.get(name)
+
+
+def test_numbers_with_blanks_between_them_are_several_numbers():
+    assert algebras.get("clifford(0 2)") == algebras.get("Cl(0 2)") == clifford(0, 2)
 
 
 @over_all

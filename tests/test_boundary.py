@@ -1,6 +1,7 @@
 """Lift, TupleNorm, TupleGate and TupleDropout: layers that make, reduce or gate whole tuples."""
 
 import math
+import re
 
 import pytest
 import torch
@@ -14,6 +15,37 @@ from conftest import ALGEBRAS
 
 over_all = pytest.mark.parametrize("algebra", ALGEBRAS, ids=str)
 over_catalogue = pytest.mark.parametrize("algebra", CATALOGUE.values(), ids=str)
+
+
+LIFTS = {"Linear": "Lift", **{f"Conv{t}{n}d": f"Lift{n}d" for t in ("", "Transpose") for n in (1, 2, 3)}}
+
+
+@pytest.mark.parametrize("algebra", [C, H, M2R, diagonal(3)], ids=str)
+@pytest.mark.parametrize("name", LIFTS)
+def test_a_layer_that_is_given_real_inputs_names_the_lift_to_put_before_it(name, algebra):
+    make, lift, size = getattr(an.nn, name), LIFTS[name], algebra.dim + 1
+    what, kernel = ("features", ()) if name == "Linear" else ("channels", (3,))
+    expected = (
+        f"in_{what} is {size}, which does not hold whole {algebra.name} tuples: it must be a multiple of {algebra.dim},"
+        f" such as {algebra.dim} or {2 * algebra.dim}. For a real input, put {lift}({size}, algebra={algebra.name!r}) "
+        f"before this layer and set in_{what}={size * algebra.dim}."
+    )
+    with pytest.raises(ValueError, match=f"^{re.escape(expected)}$"):
+        make(size, 2 * algebra.dim, *kernel, algebra=algebra)
+    x = torch.randn(2, size, *[5] * getattr(an.nn, lift).num_axes)
+    lifted = getattr(an.nn, lift)(size, algebra=algebra)(x)  # what the error says
+    assert make(size * algebra.dim, 2 * algebra.dim, *kernel, algebra=algebra)(lifted).shape[1] == 2 * algebra.dim
+    with pytest.raises(ValueError, match=f"^{re.escape(expected)}$"):
+        getattr(an.nn, f"Lazy{name}")(2 * algebra.dim, *kernel, algebra=algebra)(x)
+
+
+@pytest.mark.parametrize("name", LIFTS)
+def test_a_hidden_size_that_is_wrong_is_not_told_to_be_lifted(name):
+    kernel = () if name == "Linear" else (3,)
+    for sizes in ((8, 6), (0, 8), (-3, 8)):
+        with pytest.raises(ValueError, match="does not hold whole H tuples: it must be a multiple of 4") as error:
+            getattr(an.nn, name)(*sizes, *kernel, algebra=H)
+        assert "Lift" not in str(error.value)
 
 
 @over_all
@@ -63,14 +95,14 @@ def test_tuple_norm_is_the_l2_norm_and_its_gradient_is_zero_at_zero(algebra):
 
 def test_tuple_norm_does_not_overflow_in_half_precision():
     x = torch.full((4,), 3e4, dtype=torch.float16)
-    assert an.nn.TupleNorm(algebra=H)(x).item() == 6e4
-    assert an.nn.TupleNorm(algebra=H)(x.bfloat16()).dtype == torch.bfloat16
+    assert an.nn.TupleNorm(dim=-1, algebra=H)(x).item() == 6e4
+    assert an.nn.TupleNorm(dim=-1, algebra=H)(x.bfloat16()).dtype == torch.bfloat16
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16], ids=str)
 def test_tuple_norm_is_right_for_numbers_of_every_size(dtype):
     """Each tuple is (3, 4) times a power of two, from the smallest to the largest, beside a zero tuple."""
-    norm = an.nn.TupleNorm(algebra=C)
+    norm = an.nn.TupleNorm(dim=-1, algebra=C)
     sizes = 2.0 ** torch.arange(-1074, 1020, dtype=torch.float64)
     x = torch.stack([3 * sizes, 0 * sizes, 4 * sizes, 0 * sizes], 1).to(dtype)
     expected = torch.tensor([math.hypot(row[0], row[2]) for row in x.tolist()], dtype=torch.float64).to(dtype)
@@ -87,11 +119,11 @@ def test_tuple_norm_is_right_for_numbers_of_every_size(dtype):
 
 def test_tuple_norm_of_ordinary_numbers_is_the_root_of_their_squares_to_the_last_bit():
     x = torch.randn(1000, 8) * 10.0 ** torch.randint(-10, 10, (1000, 1))
-    assert torch.equal(an.nn.TupleNorm(algebra=H)(x), an.tuples(x, H).square().sum(1).sqrt())
+    assert torch.equal(an.nn.TupleNorm(dim=-1, algebra=H)(x), an.tuples(x, H).square().sum(1).sqrt())
 
 
 def test_tuple_norm_passes_infinity_and_nan_on():
-    y = an.nn.TupleNorm(algebra=C)(torch.tensor([math.inf, math.nan, 1.0, -math.inf, 2.0, 1.0]))
+    y = an.nn.TupleNorm(dim=-1, algebra=C)(torch.tensor([math.inf, math.nan, 1.0, -math.inf, 2.0, 1.0]))
     torch.testing.assert_close(y, torch.tensor([math.inf, math.nan, math.sqrt(2)]), equal_nan=True)
 
 
@@ -101,17 +133,17 @@ def test_tuple_norm_has_second_derivatives_at_every_size(size):
 
     def second(x):
         x.requires_grad_()
-        (grad,) = torch.autograd.grad(an.nn.TupleNorm(algebra=H)(x)[:, 0].sum(), x, create_graph=True)
+        (grad,) = torch.autograd.grad(an.nn.TupleNorm(dim=-1, algebra=H)(x)[:, 0].sum(), x, create_graph=True)
         return torch.autograd.grad((grad * weights).sum(), x)[0]
 
     x, weights = torch.randn(3, 8, dtype=torch.float64), torch.randn(3, 8, dtype=torch.float64)
-    assert torch.autograd.gradgradcheck(an.nn.TupleNorm(algebra=H), x.clone().requires_grad_())
+    assert torch.autograd.gradgradcheck(an.nn.TupleNorm(dim=-1, algebra=H), x.clone().requires_grad_())
     torch.testing.assert_close(second(size * x) * size, second(x.clone()))
 
 
 def test_tuple_norm_is_the_same_compiled_exported_and_under_torch_func():
     torch._dynamo.reset()
-    norm = an.nn.TupleNorm(algebra=C)
+    norm = an.nn.TupleNorm(dim=-1, algebra=C)
     x = torch.tensor([[3e-23, 0, 4e-23, 0], [3e19, 0, 4e19, 1.0], [3, 0, 4, 1e-42]])
     expected = torch.tensor([[5e-23, 0], [5e19, 1], [5, 1e-42]])
     compiled = torch.compile(norm, fullgraph=True, backend="aot_eager")
@@ -142,11 +174,11 @@ def test_a_heaviside_gate_passes_or_drops_whole_tuples(algebra):
 
 def test_a_gate_takes_any_g_and_f():
     x = torch.randn(2, 6, dtype=torch.float64, requires_grad=True)
-    gate = an.nn.TupleGate(lambda t: t.norm(dim=0), torch.sigmoid, algebra=C)
+    gate = an.nn.TupleGate(lambda t: t.norm(dim=0), torch.sigmoid, dim=-1, algebra=C)
     size = an.tuples(x, C).norm(dim=1)
     torch.testing.assert_close(an.tuples(gate(x), C), an.tuples(x, C) * torch.sigmoid(size)[:, None])
     assert torch.autograd.gradcheck(gate, x)
-    determined = an.nn.TupleGate("determinant", torch.tanh, algebra=C)
+    determined = an.nn.TupleGate("determinant", torch.tanh, dim=-1, algebra=C)
     assert torch.autograd.gradcheck(determined, x)
 
 
@@ -154,7 +186,7 @@ def test_a_gate_takes_any_g_and_f():
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
 def test_a_determinant_gate_passes_the_same_tuples_at_every_scale(algebra, dtype):
     """Powers of large or small components overflow or underflow, and differences of infinities are NaN."""
-    gate = an.nn.TupleGate("determinant", algebra=algebra)
+    gate = an.nn.TupleGate("determinant", dim=-1, algebra=algebra)
     x = (torch.randn(20, 5 * algebra.dim) * 16).ceil().add(0.5).to(dtype) / 16  # no zeros; exact at every scale below
     passed = gate(x) != 0
     assert passed.any()
@@ -173,7 +205,7 @@ def test_determinants_in_half_precision_do_not_overflow_on_the_way():
 AXES = {
     "tuples": lambda a, dim: lambda x: an.tuples(x, a, dim),
     "from_tuples": lambda a, dim: lambda x: an.from_tuples(x, a, dim),
-    "TupleNorm": lambda a, dim: an.nn.TupleNorm(dim, algebra=a),
+    "TupleNorm": lambda a, dim: an.nn.TupleNorm(dim=dim, algebra=a),
     "TupleGate": lambda a, dim: an.nn.TupleGate(dim=dim, algebra=a),
     "TupleDropout": lambda a, dim: an.nn.TupleDropout(dim=dim, algebra=a),
 }
@@ -195,6 +227,26 @@ def test_an_axis_that_is_not_there_is_torchs_index_error(make, algebra):
             make(algebra, dim)(torch.randn(()))
 
 
+@pytest.mark.parametrize("layer", ["TupleNorm", "TupleGate", "TupleDropout"])
+def test_layers_on_any_axis_ask_which_one_holds_the_channels(layer):
+    """On an image, the last axis is its width: a default would compute norms of pixels in silence."""
+    make = getattr(an.nn, layer)
+    expected = (
+        f"{layer} needs dim, the channel axis: write dim=1 for images (batch, channels, height, width), dim=-1 for "
+        "features."
+    )
+    with pytest.raises(ValueError, match=f"^{re.escape(expected)}$"):
+        make(algebra=H)
+    with pytest.raises(TypeError, match="positional"):
+        make(*{"TupleNorm": (), "TupleGate": ("mean", "heaviside"), "TupleDropout": (0.5,)}[layer], 1, algebra=H)
+    assert make(dim=1, algebra=H).dim == 1
+
+
+def test_a_layer_norm_refuses_an_image_whose_channels_are_not_on_the_last_axis():
+    with pytest.raises(RuntimeError, match="normalized_shape"):
+        an.nn.TupleLayerNorm(8, algebra=H)(torch.randn(2, 8, 4, 4))
+
+
 def test_the_determinant_is_the_matrix_determinant_and_the_norm_form():
     for algebra, n in ((M2R, 2), (M3R, 3), (M4R, 4)):
         t = torch.randn(algebra.dim, 7, dtype=torch.float64)
@@ -212,14 +264,14 @@ def test_the_determinant_is_the_matrix_determinant_and_the_norm_form():
 
 @over_catalogue
 def test_tuple_dropout_drops_whole_tuples_and_keeps_the_mean(algebra):
-    drop = an.nn.TupleDropout(0.25, algebra=algebra)
+    drop = an.nn.TupleDropout(0.25, dim=-1, algebra=algebra)
     x = torch.ones(200, 50 * algebra.dim)
     t = an.tuples(drop(x), algebra)
     assert torch.equal(t.min(1).values, t.max(1).values)
     assert torch.isclose(t, torch.tensor(0.0)).logical_or(torch.isclose(t, torch.tensor(4 / 3))).all()
     assert t.mean().item() == pytest.approx(1, abs=0.05)
     assert torch.equal(drop.eval()(x), x)
-    assert (an.nn.TupleDropout(1.0, algebra=algebra)(x) == 0).all()
+    assert (an.nn.TupleDropout(1.0, dim=-1, algebra=algebra)(x) == 0).all()
 
 
 def test_a_small_network_trains_and_mixes_with_torchs_own_layers():
@@ -236,7 +288,7 @@ def test_a_small_network_trains_and_mixes_with_torchs_own_layers():
         nn.AdaptiveAvgPool2d(1),
         nn.Flatten(),
         an.nn.Linear(32, 8, algebra=M2R),
-        an.nn.TupleNorm(algebra=M2R),
+        an.nn.TupleNorm(dim=-1, algebra=M2R),
     )
     torch.manual_seed(1)
     x = torch.randn(64, 1, 8, 8)

@@ -61,10 +61,17 @@ def test_algebra_prints_one(tmp_path):
     assert "none" in run("algebra", "CROSS").stdout
 
 
+@pytest.mark.parametrize(("name", "own"), [("quaternion", "H"), ("Cl(2, 0)", "clifford(2,0,0)"), ("M_2(R)", "M2R")])
+def test_commands_take_common_names_of_algebras(name, own):
+    assert run("algebra", name).stdout == run("algebra", own).stdout
+    counted = [json.loads(run("profile", "gru_lm", "--algebra", x, "--json").stdout) for x in (name, own)]
+    assert counted[0] == counted[1]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["algebra", "M2r"], "Did you mean 'M2R'?"),
+        (["algebra", "M2Q"], "Did you mean 'M2R'?"),
         (["algebra", "missing.toml"], "cannot be read"),
         (["bench", "layers", "--op", "lstm"], "--op must be one of linear, conv2d, gru"),
         (["bench", "layers", "--dtype", "int8"], "--dtype must be one of float32"),

@@ -108,7 +108,7 @@ def test_a_terminal_that_is_too_narrow_cuts_nothing(monkeypatch):
         (["train", "digit"], "got 'digit'. Did you mean 'digits'?"),
         (["train", "digits", "--set", "optimizer.learning=1"], "Did you mean"),
         (["train", "digits", "--set", "optimizer.lr=fast"], "optimizer.lr must be a number; got 'fast'"),
-        (["train", "digits", "--algebra", "M2r"], "Did you mean 'M2R'?"),
+        (["train", "digits", "--algebra", "M2Q"], "Did you mean 'M2R'?"),
         (["train", "digits", "--precision", "8"], "precision must be one of"),
         (["train", "digits", "--strategy", "mpi"], "strategy must be one of"),
         (["train", "--resume", "nowhere"], "nowhere is no run's folder"),

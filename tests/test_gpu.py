@@ -187,7 +187,8 @@ def test_autocast_on_the_gpu(example, algebra, dtype):
     layer.train()
     with torch.autocast("cuda", dtype=dtype):
         rough = layer(*inputs)
-    if example.name not in ("TupleGate", "TupleDropout") and "Whitening" not in example.name:
+    has_statistics = "Whitening" in example.name or example.options.get("track_running_stats")  # other ones in training
+    if example.name not in ("TupleGate", "TupleDropout") and not has_statistics:
         assert_same(rough, exact, atol=0.15, rtol=0.15)
     sum((y.float() ** 2).sum() for y in zoo.outputs(rough) if y.requires_grad).backward()
     assert all(torch.isfinite(x.grad).all() for x in inputs if x.grad is not None)

@@ -2,6 +2,7 @@
 
 import math
 import warnings
+from inspect import Parameter, signature
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ from torch.nn.utils import parametrizations, parametrize
 
 import algebranets as an
 import zoo
-from algebranets import CROSS, C, H, R, product
+from algebranets import CROSS, C, H, product
 from algebranets.algebra import CATALOGUE
 from algebranets.nn import init
 from algebranets.pruning import Pruner, weights
@@ -25,15 +26,77 @@ def wide(algebra):
     return torch.empty(product.weight_shape(algebra, 300 // algebra.dim, 400 // algebra.dim))
 
 
+#: Positional arguments after the tensor, as torch takes them, and keyword arguments.
+CALLS = [
+    *[(name, arguments, {}) for name in NAMES[:2] for arguments in [(), (2.5,)]],
+    *[(name, (), {"gain": 0.5}) for name in NAMES[:2]],
+    *[(name, arguments, {}) for name in NAMES[2:] for arguments in [(), (0.3,), (0, "fan_out", "relu")]],
+    *[(name, (), {"mode": "fan_out", "nonlinearity": "tanh"}) for name in NAMES[2:]],
+]
+
+
+@pytest.mark.parametrize("seeded", [False, True], ids=["torch's generator", "own generator"])
+@pytest.mark.parametrize(("name", "arguments", "options"), CALLS)
+def test_over_r_they_are_torchs(name, arguments, options, seeded):
+    """The same numbers from the same seed, with torch's arguments in torch's order."""
+    drawn = []
+    for function, more in ((getattr(init, name), {"algebra": "R"}), (getattr(nn.init, name), {})):
+        torch.manual_seed(0)
+        generator = {"generator": torch.Generator().manual_seed(7)} if seeded else {}
+        drawn.append(function(torch.empty(5, 7, 3, 3), *arguments, **options, **generator, **more))
+    assert torch.equal(*drawn)
+
+
 @pytest.mark.parametrize("name", NAMES)
-def test_over_r_they_are_torchs(name):
-    ours, theirs = torch.empty(5, 7, 3, 3), torch.empty(5, 7, 3, 3)
-    torch.manual_seed(0)
-    getattr(init, name)(ours, R)
-    torch.manual_seed(0)
-    options = {"nonlinearity": "relu"} if name.startswith("kaiming") else {}
-    getattr(nn.init, name)(theirs, **options)
-    torch.testing.assert_close(ours, theirs)
+def test_their_arguments_are_torchs_and_then_the_algebra(name):
+    ours, theirs = (list(signature(getattr(module, name)).parameters.values()) for module in (init, nn.init))
+    assert [(p.name, p.default) for p in ours[: len(theirs)]] == [(p.name, p.default) for p in theirs]
+    assert [(p.name, p.kind) for p in ours[len(theirs) :]] == [
+        (n, Parameter.KEYWORD_ONLY) for n in ("algebra", "stacks")
+    ]
+
+
+def test_bound_initializers_are_called_as_torchs():
+    bound = an.over("H")
+    conv = bound.Conv2d(40, 120, 3)
+    bound.init.kaiming_normal_(conv.weight, mode="fan_out", nonlinearity="relu")
+    assert conv.weight.std().item() == pytest.approx(math.sqrt(2 / (120 * 9)), rel=0.05)
+    assert bound.init.zeros_ is nn.init.zeros_
+
+
+@pytest.mark.parametrize("name", [*NAMES, "polar_"])
+def test_an_initializer_needs_an_algebra_and_a_weight_over_it(name):
+    function = getattr(init, name)
+    with pytest.raises(ValueError, match=rf"{name} needs an algebra: write init.{name}\(..., algebra='H'\)"):
+        function(torch.empty(8, 8))
+    with pytest.raises(ValueError, match=r"a weight over H must have at least 2 axes for its fans; got shape \(8,\)"):
+        function(torch.empty(8), algebra="H")
+    with pytest.raises(ValueError, match=r"its first axis a multiple of 4 and its second of 1; got shape \(6, 8\)"):
+        function(torch.empty(6, 8), algebra="H")
+
+
+def test_an_unknown_mode_is_explained():
+    with pytest.raises(ValueError, match="mode must be one of fan_in, fan_out; got 'fan_avg'"):
+        init.kaiming_normal_(torch.empty(8, 8), mode="fan_avg", algebra=H)
+
+
+def test_every_name_of_torchs_init_is_here_or_refused_with_a_reason():
+    componentwise = {"calculate_gain", "constant_", "normal_", "ones_", "trunc_normal_", "uniform_", "zeros_"}
+    refused = {"eye": "unit on its diagonal", "dirac": "unit at the kernel's center", "orthogonal": "no orthogonal map",
+               "sparse": "not whole tuples"}  # fmt: skip
+    for name in (key for key in dir(nn.init) if callable(getattr(nn.init, key)) and key[0].islower()):
+        if name in componentwise:
+            assert getattr(init, name) is getattr(nn.init, name)
+        elif name in NAMES:
+            assert getattr(init, name) is not getattr(nn.init, name)
+        elif (reason := refused.get(name.removesuffix("_"))) is not None:
+            with pytest.raises(AttributeError, match=f"has no {name}, because .*{reason}"):
+                getattr(init, name)
+        else:
+            with pytest.raises(AttributeError, match=f"has no attribute '{name}'. Did you mean '{name}_'"):
+                getattr(init, name)
+    with pytest.raises(AttributeError, match="has no attribute 'lecun_'"):
+        init.lecun_  # noqa: B018
 
 
 @over_catalogue
@@ -41,7 +104,7 @@ def test_over_r_they_are_torchs(name):
 def test_activations_keep_their_variance(algebra, name):
     if name == "polar_" and algebra.unit is None:
         pytest.skip("no unit")
-    w = getattr(init, name)(wide(algebra), algebra)
+    w = getattr(init, name)(wide(algebra), algebra=algebra)
     _, num_in = product.num_tuples(w, algebra)
     y = product.linear(torch.randn(200, num_in * algebra.dim), w, algebra=algebra)
     fan_in, fan_out = init.fans(w, algebra)
@@ -71,7 +134,7 @@ def test_gates_and_projections_are_initialised_each_on_its_own():
 @pytest.mark.parametrize("algebra", UNITAL, ids=str)
 @pytest.mark.parametrize("criterion", ["xavier", "kaiming"])
 def test_polar_gives_chi_sizes_and_uniform_angles_to_the_unit(algebra, criterion):
-    w = init.polar_(torch.empty(product.weight_shape(algebra, 100, 150)), algebra, criterion)
+    w = init.polar_(torch.empty(product.weight_shape(algebra, 100, 150)), criterion, algebra=algebra)
     fan_in, fan_out = init.fans(w, algebra)
     variance = 2 / fan_in if criterion == "kaiming" else 2 / (fan_in + fan_out)
     t = product.weight_tuples(w, algebra).flatten(1)
@@ -87,10 +150,10 @@ def test_polar_gives_chi_sizes_and_uniform_angles_to_the_unit(algebra, criterion
 
 
 def test_polar_over_c_is_trabelsis_and_over_h_gaudet_and_maidas():
-    c = product.weight_tuples(init.polar_(torch.empty(product.weight_shape(C, 200, 300)), C), C)
+    c = product.weight_tuples(init.polar_(torch.empty(product.weight_shape(C, 200, 300)), algebra=C), C)
     sigma = 1 / math.sqrt(200 + 300)  # Rayleigh's parameter there
     assert torch.complex(*c).abs().mean().item() == pytest.approx(sigma * math.sqrt(math.pi / 2), rel=0.02)
-    h = product.weight_tuples(init.polar_(torch.empty(product.weight_shape(H, 100, 150)), H, "kaiming"), H)
+    h = product.weight_tuples(init.polar_(torch.empty(product.weight_shape(H, 100, 150)), "kaiming", algebra=H), H)
     assert h.square().sum(0).mean().item() == pytest.approx(4 / (2 * 150), rel=0.02)  # 4 sigma^2, sigma = 1/sqrt(2 n)
     imaginary = h[1:].square().mean((1, 2))
     assert torch.allclose(imaginary, imaginary.mean(), rtol=0.05)
@@ -99,9 +162,9 @@ def test_polar_over_c_is_trabelsis_and_over_h_gaudet_and_maidas():
 
 def test_polar_needs_a_unit_and_a_known_criterion():
     with pytest.raises(ValueError, match="polar_ needs an algebra with a unit, which CROSS does not have"):
-        init.polar_(torch.empty(product.weight_shape(CROSS, 2, 2)), CROSS)
+        init.polar_(torch.empty(product.weight_shape(CROSS, 2, 2)), algebra=CROSS)
     with pytest.raises(ValueError, match="criterion must be one of xavier, kaiming; got 'lecun'"):
-        init.polar_(torch.empty(product.weight_shape(H, 2, 2)), H, "lecun")
+        init.polar_(torch.empty(product.weight_shape(H, 2, 2)), "lecun", algebra=H)
 
 
 # Weights that are computed from other parameters ----------------------------------------------------------------------
@@ -113,7 +176,7 @@ def masked(layer, name="weight"):
     return layer
 
 
-WAYS = [parametrizations.weight_norm, parametrizations.spectral_norm, parametrizations.orthogonal, masked]
+WAYS = [an.nn.utils.weight_norm, an.nn.utils.spectral_norm, parametrizations.orthogonal, masked]
 LAYERS = [example for example in zoo.LAYERS if weights(example.make(H))]
 
 
@@ -200,11 +263,11 @@ def test_initializing_a_computed_weight_is_refused(name):
     """The weight is computed at each access, so numbers written to it would be lost."""
     layer = parametrizations.weight_norm(an.nn.Linear(8, 8, algebra=H))
     with pytest.raises(ValueError, match="weight must be a parameter or a plain tensor to be initialized"):
-        getattr(init, name)(layer.weight, H)
+        getattr(init, name)(layer.weight, algebra=H)
     with init.new_value(layer, "weight") as weight:
-        getattr(init, name)(weight, H)
+        getattr(init, name)(weight, algebra=H)
     torch.testing.assert_close(layer.weight, weight)
     part = nn.Parameter(torch.zeros(2, 8, 2))
-    getattr(init, name)(part[0], H)  # a slice of a parameter shares its memory
+    getattr(init, name)(part[0], algebra=H)  # a slice of a parameter shares its memory
     assert (part[0] != 0).all()
     assert (part[1] == 0).all()

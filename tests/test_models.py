@@ -308,7 +308,11 @@ def test_images_of_other_channels():
         ("resnet50", {"algebra": R, "num_classes": 0}, "num_classes must be at least 1; got 0"),
         ("resnet18", {"algebra": R, "num_classes": True}, "num_classes must be a whole number; got True"),
         ("resnet18", {"algebra": R, "in_channels": -3}, "in_channels must be at least 1; got -3"),
-        ("resnet18", {"algebra": R, "lowering": "nonsense"}, "lowering must be one of auto, blocks"),
+        *(
+            (name, {"algebra": a, "lowering": "fast"}, "lowering must be one of auto, blocks.*; got 'fast'")
+            for name in an.models.MODELS
+            for a in (R, H)
+        ),
         ("resnet18", {"algebra": 5}, "algebra must be of type Algebra or text; got 5"),
         ("resnet18", {}, "resnet18 must have the option 'algebra'; it is missing"),
         ("mobilenet_v1", {"algebra": R, "lift": "ones"}, "lift must be one of learned, zeros, copy"),
@@ -328,7 +332,7 @@ def test_images_of_other_channels():
         ),
         ("transformer_xl", {"algebra": R, "num_layers": 0}, "num_layers must be at least 1"),
         ("transformer_xl", {"algebra": R, "num_heads": 0}, "num_heads must be at least 1"),
-        ("transformer_xl", {"algebra": R, "d_model": -4}, "d_model=-4 does not give num_heads=4"),
+        ("transformer_xl", {"algebra": R, "d_model": -4}, "d_model=-4 does not give 4 heads"),
         ("transformer_xl", {"algebra": R, "ff_size": 0}, "ff_size is 0"),
         ("transformer_xl", {"algebra": R, "vocab_size": 0}, "vocab_size must be at least 1"),
         ("transformer_xl", {"algebra": R, "dropout": math.nan}, "dropout must lie between 0 and 1; got nan"),

@@ -14,7 +14,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from algebranets import CROSS, DUAL, M2C, M2R, M3R, M4R, C, H, R, diagonal, from_tuples, product, tuples
-from algebranets.algebra import CATALOGUE, clifford, direct_sum
+from algebranets.algebra import CATALOGUE, clifford, direct_sum, get
+from algebranets.nn.init import fans
 from algebranets.product import Geometry, auto
 from algebranets.product.cells import MODES
 from conftest import ALGEBRAS, KINDS, thinned
@@ -490,6 +491,51 @@ def test_activations_go_to_tuples_and_back(algebra):
 
 
 # Errors --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["H", "M2R", "quaternions", "octonion", "Cl(1,1)", "dual", "diagonal(3)"])
+def test_functions_take_the_name_of_an_algebra(name):
+    algebra = get(name)
+    x, hidden = randn(5, 3 * algebra.dim), randn(1, 5, 2 * algebra.dim)
+    w, v = weight(algebra, 2, 3), weight(algebra, 2, 2)
+    kernel, images = weight(algebra, 2, 3, (3, 3)), randn(2, 3 * algebra.dim, 5, 4)
+
+    def all_of(over):
+        split = tuples(x, over)
+        y, (state,) = product.recurrent(
+            "RNN_TANH", x[None], (hidden,), [product.Direction(w, v, None, None)], algebra=over
+        )
+        return [
+            split,
+            from_tuples(split, over),
+            product.linear(x, w, algebra=over),
+            product.conv(images, kernel, geometry=GEOMETRIES["plain"], algebra=over),
+            y,
+            state,
+            product.weight_tuples(w, over),
+            product.weight_from_tuples(product.weight_tuples(w, over), over),
+            product.real_weight(w, over),
+        ]
+
+    for ours, expected in zip(all_of(name), all_of(algebra), strict=True):
+        assert torch.equal(ours, expected)
+    assert product.weight_shape(name, 2, 3) == tuple(w.shape)
+    assert product.num_tuples(w, name) == (2, 3)
+    assert product.whole_tuples(3 * algebra.dim, name, "size") == 3
+    assert product.tuples_per_head(6 * algebra.dim, 2, name) == 3
+    assert product.tuple_axis(x, name, -1) == 1
+    assert fans(w, name) == fans(w, algebra)
+
+
+@pytest.mark.parametrize("name", ["H", "quaternions"])
+def test_functions_with_the_name_of_an_algebra_are_one_graph(name):
+    x, w = torch.randn(5, 12, dtype=F64), torch.randn(product.weight_shape(H, 2, 3), dtype=F64)
+
+    def run(x, w):
+        return from_tuples(tuples(x, name), name), product.linear(x, w, algebra=name)
+
+    compiled = torch.compile(run, backend="eager", fullgraph=True)
+    torch.testing.assert_close(compiled(x, w), run(x, w))
 
 
 def test_bad_input_says_what_must_hold():

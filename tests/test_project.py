@@ -114,13 +114,13 @@ def test_importing_the_package_stays_light():
 
 
 def test_the_public_surface_is_short_and_there():
-    assert len(an.__all__) <= 20
+    assert len(an.__all__) <= 25
     assert all(hasattr(an, name) for name in an.__all__)
     assert all(hasattr(an.nn, name) for name in an.nn.__all__)
     assert f"version: {an.__version__}" in (ROOT / "CITATION.cff").read_text()
 
 
-@pytest.mark.parametrize("name", ["", ".algebra", ".nn", ".nn.init", ".models", ".pruning", ".accounting"])
+@pytest.mark.parametrize("name", ["", ".algebra", ".nn", ".nn.init", ".nn.utils", ".models", ".pruning", ".accounting"])
 def test_public_docstrings_explain_every_argument_and_show_an_example(name):
     module = importlib.import_module(f"algebranets{name}")
     lacking = {}

@@ -1,6 +1,7 @@
 """Pruning: schedules, criteria, masks, spared weights, and runs that end sparse."""
 
 import copy
+import re
 import warnings
 
 import lightning.pytorch as pl
@@ -419,7 +420,8 @@ def test_weights_that_are_not_finite_are_named_and_not_pruned(criterion, algebra
     with pytest.raises(ValueError, match=r"1\.weight must be finite to be pruned; .* training has diverged"):
         pruner.prune(0.5)
     assert all(stage.kept.all() for stage in model.modules() if type(stage).__name__ == "Mask")
-    pruner.finish()
+    for layer in model:
+        parametrize.remove_parametrizations(layer, "weight")
     with pytest.raises(ValueError, match=r"1\.weight must be finite to be pruned"):
         Pruner(model, 0.5, criterion=criterion, layers="*")
     assert not any(parametrize.is_parametrized(module) for module in model.modules())
@@ -506,6 +508,8 @@ def test_in_lightning_it_is_a_callback():
     ("options", "message"),
     [
         ({"target": 1.5}, "target must lie between 0 and 1"),
+        ({"target": 0}, "target must lie between 0 and 1, both excluded, as the share of tuples to prune; got 0"),
+        ({"target": float("nan")}, "target must lie between 0 and 1"),
         ({"begin": 0.9}, "begin and end must be shares of training with begin < end"),
         ({"steps": -1}, "steps must be the length of training, or 0 to prune at once; got -1"),
         ({"every": 0}, "every must be at least 1"),
@@ -531,3 +535,44 @@ def test_what_cannot_be_pruned_is_explained():
         Pruner(an.nn.Linear(4, 4, algebra=an.H), 0.5, layers=[])
     with pytest.raises(ValueError, match="criterion must be norm over CROSS, which has no unit"):
         Pruner(an.nn.Linear(6, 6, algebra=an.CROSS), 0.5, criterion="smallest-eigenvalue", layers="*")
+
+
+@pytest.mark.parametrize(
+    ("options", "most", "least"),
+    [
+        ({"target": 0.03}, "the largest weight has 16 tuples, and 0.03 of them rounds to 0", 0.0312),
+        ({"target": 0.03, "scope": "global", "layers": "0.*"}, "the model's weights have 16 tuples", 0.0312),
+        ({"target": 0.015, "scope": "global"}, "the model's weights have 32 tuples", 0.0156),
+        ({"target": 0.007, "unit": "component"}, "the largest weight has 64 components", 0.00781),
+    ],
+)
+def test_a_target_that_prunes_no_tuple_of_any_weight_is_an_error(options, most, least):
+    model = an.nn.Sequential(*(an.nn.Linear(16, 16, algebra=an.H) for _ in range(3)))
+    with pytest.raises(ValueError, match=re.escape(f"target={options['target']} would prune nothing: {most}")) as error:
+        Pruner(model, **options)
+    assert f"must be larger than {least}" in str(error.value)
+    assert not any(parametrize.is_parametrized(module) for module in model.modules())
+    pruner = Pruner(model, **{**options, "target": 1.01 * least})
+    assert pruner.sparsity > 0
+
+
+def test_to_finish_where_nothing_was_pruned_is_an_error():
+    """Otherwise a loop without ``pruner.step()`` ends with a dense model that passes for a pruned one."""
+    model = three_layers()
+    pruner, early = Pruner(model, 0.75, steps=1000), copy.deepcopy(model)
+    with pytest.raises(ValueError, match=r"nothing was pruned, in 0 of 1000 steps: call step\(\) after each optimizer"):
+        pruner.finish()
+    for _ in range(1000):
+        pruner.step()
+    with pytest.raises(ValueError, match="nothing was pruned in this copy: copy the buffers"):
+        pruner.finish(early)
+    pruner.finish()
+    assert (model[0].weight == 0).float().mean() == 0.75
+
+
+@pytest.mark.parametrize("layers", ["", "*", "0.*"])
+def test_a_model_without_weights_over_an_algebra_is_not_prunable(layers):
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU(), torch.nn.Linear(4, 4))
+    for find in (lambda: prunable(model, layers), lambda: Pruner(model, 0.5, layers=layers)):
+        with pytest.raises(ValueError, match=r"has no weight to prune|layers must match some weights"):
+            find()

@@ -115,6 +115,12 @@ def test_the_papers_imagenet_settings_are_in_the_recipes():
     assert {real.model["activation"], ours.model["activation"]} == {"swish"}
 
 
+@pytest.mark.parametrize(("name", "own"), [("quaternions", "H"), ("m_2(r)", "M2R"), ("Cl(2, 0)", "clifford(2,0,0)")])
+def test_an_experiment_with_a_common_name_of_an_algebra_is_the_same_experiment(name, own):
+    ours, expected = recipes.create("digits", name), recipes.create("digits", own)
+    assert (ours, ours.name, ours.to_dict()) == (expected, expected.name, expected.to_dict())
+
+
 def test_a_mistaken_recipe_is_explained():
     with pytest.raises(ValueError, match=r"recipe must be one of resnet50, .*; got 'minst'. Did you mean 'mnist'\?"):
         recipes.create("minst")

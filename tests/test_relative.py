@@ -5,11 +5,10 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from algebranets import CROSS, M2R, M3R, M4R, C, H, R
-from algebranets.nn.attention import join_heads, split_heads
 from algebranets.nn.relative import RelativeAttention, _attend_by_sdpa, sinusoids
 from algebranets.ops import window_attention
 from algebranets.ops.window_attention import scores
-from algebranets.product import auto
+from algebranets.product import auto, join_heads, split_heads
 from conftest import needs_triton
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -42,8 +41,8 @@ def attend(algebra):
 
 def masked(*given, algebra):
     """Compute window attention by torch's masked attention, in float64."""
-    content, position, k, v, r = (split_heads(x.double(), HEADS, algebra) for x in given)
-    return join_heads(_attend_by_sdpa(torch.zeros_like(content), k, v, r, content, position), algebra)
+    content, position, k, v, r = (split_heads(x.double(), HEADS, algebra=algebra) for x in given)
+    return join_heads(_attend_by_sdpa(torch.zeros_like(content), k, v, r, content, position), algebra=algebra)
 
 
 @needs_triton
@@ -141,7 +140,7 @@ def test_the_kernels_take_what_projections_give_and_give_what_they_take(algebra,
 @pytest.mark.parametrize(("time", "past", "num_distances"), [(9, 0, 9), (13, 5, 7), (8, 70, 71), (3, 64, 66)])
 def test_every_score_has_one_place_and_aligned_keys_aligned_columns(time, past, num_distances):
     _, position, _, _, r = tensors(time, past, num_distances - 1, 16, batch=2, dtype=torch.float64)
-    queries, distances = (split_heads(x, HEADS, M2R) for x in (position, r))
+    queries, distances = (split_heads(x, HEADS, algebra=M2R) for x in (position, r))
     rows, vectors = scores.by_phase(position, HEADS, 4), scores.by_head(r, HEADS, 4)
     place = scores.layout(vectors, past)
     assert (place.nearest - past) % scores.PHASES == place.num_columns % scores.COLUMN_UNIT == 0

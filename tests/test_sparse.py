@@ -311,19 +311,50 @@ def test_a_convolution_of_one_place_becomes_sparse(stride, memory_format, option
     "options", [{"kernel_size": 3}, {"kernel_size": 1, "groups": 2}, {"kernel_size": 1, "padding": 1}], ids=str
 )
 def test_other_convolutions_stay_as_they_are(options):
-    conv = nn.Conv2d(32, 32, algebra=an.H, **options)
-    Pruner(conv, 0.8, layers="*").finish()
-    assert isinstance(an.sparse(conv), nn.Conv2d)
+    model = nn.Sequential(nn.Conv2d(32, 32, algebra=an.H, **options), nn.Conv2d(32, 32, 1, algebra=an.H))
+    Pruner(model, 0.8, layers="*").finish()
+    assert [type(layer).__name__ for layer in an.sparse(model)] == ["Conv2d", "SparseConv"]
+    with pytest.raises(ValueError, match=r"^Conv2d has no layer that can become sparse: only Linear and 1 x 1 conv"):
+        an.sparse(model[0])
 
 
 def test_layers_with_too_few_zeros_stay_as_they_are():
     model = sequential()
     Pruner(model, 0.75, layers="0.*").finish()
     assert [type(layer).__name__ for layer in an.sparse(model)] == ["SparseLinear", "Linear", "Linear"]
-    assert [type(layer).__name__ for layer in an.sparse(model, 0.8)] == ["Linear"] * 3
     assert isinstance(model[0], nn.Linear)  # only a copy was changed
     with pytest.raises(ValueError, match="at_least must lie between 0 and 1"):
         an.sparse(model, 0)
+
+
+def test_a_model_in_which_no_layer_becomes_sparse_is_an_error_that_says_how_sparse_it_is():
+    model = sequential()
+    with pytest.raises(
+        ValueError, match=r"no layer of Sequential became sparse: at_least=0.7 .* layer, 0, has 0\. Prune"
+    ):
+        an.sparse(model)
+    Pruner(model, 0.75, layers="1.*").finish()
+    with pytest.raises(
+        ValueError, match=r"at_least=0.8 .* the sparsest layer, 1, has 0.75\. Prune .*, or lower at_least"
+    ):
+        an.sparse(model, 0.8)
+    with pytest.raises(ValueError, match=r"Linear, has 0.75"):
+        an.sparse(model[1], 0.8)
+    small = an.sparse(model, 0.75)
+    with pytest.raises(ValueError, match="Sequential is sparse already"):
+        an.sparse(small)
+    for other in (nn.GRU(8, 8, algebra=an.H), torch.nn.Linear(8, 8), nn.Conv2d(8, 8, 3, algebra=an.H)):
+        with pytest.raises(ValueError, match="has no layer that can become sparse"):
+            an.sparse(other)
+
+
+def test_a_state_without_sparse_layers_is_an_error():
+    model = sequential()
+    for state in (model.state_dict(), {}, {"9.values": torch.zeros(3)}):
+        with pytest.raises(
+            ValueError, match="state must be the state_dict of a sparse copy of Sequential, but it has no"
+        ):
+            an.sparse(model, state=state)
 
 
 def test_masks_count_and_a_layer_that_is_used_twice_stays_one():
@@ -482,8 +513,9 @@ def test_published_weights_may_be_sparse(tmp_path):
 def test_the_command_line_makes_sparse_weights_of_a_pruned_run(tmp_path):
     options = {"hidden_size": 64, "num_readouts": 3}
     model = an.models.create("gru_lm", algebra="M2R", **options)
-    for name, target in (("dense", 0.0), ("pruned", 0.9)):
-        Pruner(model, target).finish()
+    for name in ("dense", "pruned"):
+        if name == "pruned":
+            Pruner(model, 0.9).finish()
         publish(model, "gru_lm", an.M2R, options, tmp_path / f"{name}.safetensors")
     file = tmp_path / "small.safetensors"
     result = CliRunner().invoke(app, ["sparse", str(tmp_path / "pruned.safetensors"), "--out", str(file)])
@@ -494,7 +526,9 @@ def test_the_command_line_makes_sparse_weights_of_a_pruned_run(tmp_path):
     assert written.exit_code == 0, written.output
     result = CliRunner().invoke(app, ["sparse", str(tmp_path / "dense.safetensors"), "--out", str(file)])
     assert result.exit_code == 2
-    assert "with at least 70 % of its tuples zero" in " ".join(result.output.replace("│", " ").split())
+    text = " ".join(result.output.replace("│", " ").split())
+    assert "no layer of GRULanguageModel became sparse: at_least=0.7 of a layer's tuples must be zero" in text
+    assert "`algebranets train --set pruning.sparsity=0.9` prunes a model." in text
 
 
 def test_a_sparse_model_moves_casts_copies_compiles_and_exports():

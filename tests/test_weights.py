@@ -43,14 +43,17 @@ def test_every_layer_names_its_weights_and_how_they_are_stored(example, algebra)
 
 
 def test_only_these_layers_have_no_weights_over_the_algebra():
-    """Norms, gates, dropout, and the real layers that lift real numbers to tuples."""
+    """Norms, gates, shuffles, dropout, and the real layers that lift real numbers to tuples."""
     layers = {example.name: example.make(M2R) for example in zoo.ONE_EACH}
     without = {name for name, layer in layers.items() if not any(algebra_weights(m) for m in layer.modules())}
-    lifts, norms = (
-        {"Lift", "Lift1d", "Lift2d", "Lift3d"},
-        {"TupleLayerNorm", "Whitening1d", "Whitening2d", "Whitening3d"},
-    )
-    assert without == lifts | norms | {"TupleDropout", "TupleGate", "TupleNorm"}
+    names = "Lift Lift1d Lift2d Lift3d TupleLayerNorm GroupNorm RMSNorm LocalResponseNorm TupleDropout TupleGate "
+    names += "TupleNorm GLU ChannelShuffle PixelShuffle PixelUnshuffle "
+    names += " ".join(f"{kind}{axes}d" for kind in ("Whitening", "InstanceNorm") for axes in (1, 2, 3))
+    assert without == set(names.split())
+
+
+def test_a_weight_may_be_declared_with_the_name_of_its_algebra():
+    assert an.nn.AlgebraWeight("matrix", "quaternions") == an.nn.AlgebraWeight("matrix", H)
 
 
 def test_stacks_are_gates_and_projections_and_transposed_is_in_before_out():

@@ -1,5 +1,7 @@
 """Examples of every layer: how to construct it over an algebra, and inputs for it."""
 
+import inspect
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -31,12 +33,15 @@ class Example:
     def make(self, algebra: Algebra, **factory: Any) -> nn.Module:
         sizes = (size * algebra.dim for size in self.sizes)
         options = {k: v * algebra.dim if k in self.sized else v for k, v in self.options.items()}
-        return getattr(ann, self.name)(*sizes, *self.rest, **options, **factory, algebra=algebra)
+        layer = getattr(ann, self.name)
+        return layer(*sizes, *self.rest, **options, **taken(layer, factory), algebra=algebra)
 
     def make_real(self, **factory: Any) -> nn.Module:
         """Return torch's layer of the same name, without options that only our layers have."""
         options = {k: v for k, v in self.options.items() if k != "recurrent_bias"}
-        return getattr(nn, self.name)(*self.sizes, *self.rest, **options, **factory)
+        layer = getattr(nn, self.name)
+        with warnings.catch_warnings(action="ignore"):  # torch's Transformer warns about its own layers
+            return layer(*self.sizes, *self.rest, **options, **taken(layer, factory))
 
     def feed(self, algebra: Algebra, dtype: torch.dtype = torch.float32) -> list[Tensor]:
         return [
@@ -59,6 +64,13 @@ class Example:
         return [change(x, axis) if n < num_batched else x for n, x in enumerate(inputs)]
 
 
+def taken(layer: type, options: dict[str, Any]) -> dict[str, Any]:
+    """The options that a layer takes. Layers without parameters take no dtype, device or lowering."""
+    parameters = inspect.signature(layer).parameters
+    takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    return {name: value for name, value in options.items() if takes_any or name in parameters}
+
+
 def outputs(result: Any) -> list[Tensor]:
     """All tensors in a layer's result."""
     if isinstance(result, Tensor):
@@ -73,12 +85,16 @@ def conv(name, options, inputs=((2, "4", 7, 6),), rest=(3,), sizes=(4, 6)):
 
 
 SEQUENCE = ((5, 2, "3"),)
-SEQUENCES = ("RNN", "LSTM", "GRU", "MultiheadAttention", "TransformerEncoderLayer", "TransformerDecoderLayer")
+SEQUENCES = (
+    "RNN", "LSTM", "GRU", "MultiheadAttention", "TransformerEncoderLayer", "TransformerDecoderLayer", "Transformer",
+)  # fmt: skip
 FEED_FORWARD = {"nhead": 2, "dim_feedforward": 6, "dropout": 0.0}
 #: Layers with a torch.nn counterpart of the same name, arguments and parameters.
 TWINS = [
     Example("Linear", {}, (5, 3), ((7, "5"),)),
     Example("Linear", {"bias": False}, (5, 3), ((2, 3, "5"),)),
+    Example("Bilinear", {}, (3, 5, 2), ((7, "3"), (7, "5"))),
+    Example("Bilinear", {"bias": False}, (3, 1, 2), ((2, 3, "3"), (2, 3, "1"))),
     conv("Conv1d", {"stride": 2, "padding": 1}, ((2, "4", 9),)),
     conv("Conv1d", {"padding": "same", "padding_mode": "circular"}, ((2, "4", 9),)),
     conv("Conv2d", {}),
@@ -116,6 +132,21 @@ TWINS = [
     Example("TransformerEncoderLayer", {**FEED_FORWARD, "norm_first": True, "bias": False, "activation": "gelu",
                                         "batch_first": True}, (4,), ((2, 5, "4"),), sized=("dim_feedforward",)),
     Example("TransformerDecoderLayer", FEED_FORWARD, (4,), ((5, 2, "4"), (3, 2, "4")), sized=("dim_feedforward",)),
+    Example("Transformer", {**FEED_FORWARD, "num_encoder_layers": 2, "num_decoder_layers": 1}, (4,),
+            ((5, 2, "4"), (3, 2, "4")), sized=("dim_feedforward",)),
+    Example("GroupNorm", {"num_groups": 1, "num_channels": 3, "affine": False}, (), ((2, "3"),),
+            sized=("num_channels",)),
+    Example("GroupNorm", {"num_groups": 3, "num_channels": 6}, (), ((2, "6", 5),), sized=("num_channels",)),
+    Example("InstanceNorm1d", {}, (3,), ((2, "3", 5),)),
+    Example("InstanceNorm2d", {"affine": True, "track_running_stats": True}, (3,), ((2, "3", 4, 5),)),
+    Example("InstanceNorm3d", {"affine": True}, (3,), ((2, "3", 2, 4, 3),)),
+    Example("RMSNorm", {"eps": 1e-3, "elementwise_affine": False}, (3,), ((2, "3"),)),
+    Example("RMSNorm", {}, (3,), ((2, 5, "3"),)),
+    Example("LocalResponseNorm", {"size": 3, "alpha": 0.5}, (), ((2, "5", 4),)),
+    Example("GLU", {"dim": 1}, (), ((2, "6", 3),)),
+    Example("ChannelShuffle", {"groups": 2}, (), ((2, "6", 3, 2),)),
+    Example("PixelShuffle", {"upscale_factor": 2}, (), ((2, "8", 3, 2),)),
+    Example("PixelUnshuffle", {"downscale_factor": 2}, (), ((2, "2", 4, 6),)),
 ]  # fmt: skip
 
 #: Layers that torch does not have, and torch's layers with options that only ours have.
@@ -129,8 +160,8 @@ OWN = [
     Example("Lift2d", {"channels": 3, "mode": "zeros"}, (), ((2, 3, 5, 4),)),
     Example("Lift2d", {"channels": 3, "num_layers": 2}, (), ((2, 3, 5, 4),)),
     Example("Lift3d", {"channels": 3, "mode": "copy"}, (), ((2, 3, 2, 5, 4),)),
-    Example("TupleNorm", {}, (), ((2, "3"),)),
-    Example("TupleGate", {}, (), ((2, "3"),)),
+    Example("TupleNorm", {"dim": -1}, (), ((2, "3"),)),
+    Example("TupleGate", {"dim": -1}, (), ((2, "3"),)),
     Example("TupleGate", {"g": "determinant", "f": torch.sigmoid, "dim": 1}, (), ((2, "3", 2),)),
     Example("TupleDropout", {"p": 0.5, "dim": 1}, (), ((2, "3", 2),)),
     Example("RelativeAttention", {"num_heads": 2}, (4,), ((2, 5, "4"), (7, "4"), ("4",), ("4",))),

@@ -9,8 +9,9 @@ torch.Size([8, 512])
 from algebranets import algebra, models, nn, product
 from algebranets.accounting import account
 from algebranets.algebra import CROSS, DUAL, M2C, M2R, M3R, M4R, Algebra, C, H, R, diagonal
+from algebranets.nn.namespace import over
 from algebranets.nn.sparse import sparse
-from algebranets.product import from_tuples, tuples
+from algebranets.product import cat, chunk, from_tuples, join_heads, split, split_heads, tuples
 
 __version__ = "0.1.0"
 
@@ -27,11 +28,17 @@ __all__ = [
     "R",
     "account",
     "algebra",
+    "cat",
+    "chunk",
     "diagonal",
     "from_tuples",
+    "join_heads",
     "models",
     "nn",
+    "over",
     "product",
     "sparse",
+    "split",
+    "split_heads",
     "tuples",
 ]

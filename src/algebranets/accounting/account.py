@@ -79,7 +79,8 @@ class Account(Row):
         bytes: The number of bytes of parameters that are read.
         activations: The number of real numbers in the layers' outputs.
         rows: The costs of the layers.
-        unknown: Modules with matrices but without a formula. Their multiply-adds are missing in the sums.
+        unknown: Modules with matrices that have no formula, or that the model did not call, such as a layer whose
+            ``forward`` is called directly. Their multiply-adds are missing in the sums.
 
     >>> import algebranets as an
     >>> cost = an.account(an.models.create("gru_lm", algebra="H", hidden_size=64))
@@ -119,8 +120,8 @@ def account(model: nn.Module, *inputs: Any) -> Account:
     this takes no memory and little time, and every number counts as nonzero.
 
     Args:
-        model: The model or layer. Layers with a formula are counted (see `work`). Other modules that have matrices are
-            named in ``unknown``.
+        model: The model or layer. Layers with a formula that are called are counted (see `work`). Other modules that
+            have matrices are named in ``unknown``.
         inputs: The arguments of the call, by default those from ``model.example_inputs()``.
 
     >>> import torch, algebranets as an
@@ -142,12 +143,19 @@ def account(model: nn.Module, *inputs: Any) -> Account:
             continue
         own = _own(module)
         known = [call for call in calls[name] if call[0] is not None]
-        if len(known) < len(calls[name]) and any(p.dim() > 1 for p, _ in own.values()):  # vectors only scale or shift
+        has_matrices = any(p.dim() > 1 for p, _ in own.values())  # vectors only scale or shift
+        if has_matrices and (len(known) < len(calls[name]) or not _is_counted(name, calls)):
             unknown.append(name or type(module).__name__)
         if own or known:
             rows[name] = _row(name, module, own, calls[name], seen)
     total = _total(type(model).__name__, list(rows.values()))
     return Account(**vars(total), rows=tuple(rows.values()), unknown=tuple(unknown))
+
+
+def _is_counted(name: str, calls: dict[str, list[Call]]) -> bool:
+    """Whether a formula counted a call of this module, or of one that contains it and may use its weights itself."""
+    parts = name.split(".") if name else []
+    return any(work is not None for n in range(len(parts) + 1) for work, _ in calls[".".join(parts[:n])])
 
 
 def _record(model: nn.Module, inputs: tuple[Any, ...]) -> dict[str, list[Call]]:

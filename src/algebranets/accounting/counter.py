@@ -1,8 +1,8 @@
 """Formulas that torch's FLOP counter lacks, so that it counts every lowering.
 
 torch's counter knows matrix products, convolutions and attention. It does not know fused recurrent kernels (cuDNN's and
-the CPU's), our operators and, in older versions, the CPU's fused attention. Our operators count the multiplies of the
-algebra's table. Combinations of components are additions and count nothing.
+the CPU's), bilinear layers, our operators and, in older versions, the CPU's fused attention. Our operators count the
+multiplies of the algebra's table. Combinations of components are additions and count nothing.
 """
 
 from __future__ import annotations
@@ -53,6 +53,22 @@ def attention_backward(_grad: Shape, *arguments: Any, **__: Any) -> int:
     return 2 * attention(query, key, value) + 2 * prod(query[:-1]) * key[-2] * query[-1]
 
 
+def trilinear(x: Shape, y: Shape, z: Shape, *axes_of: list[int], **_: Any) -> int:
+    """FLOPs of ``_trilinear``, which computes `torch.nn.Bilinear` and its gradients: x times y, then times z.
+
+    All three have the same axes, except for those that they lack, which the next three arguments list. The one after
+    them lists the axes that are summed over, after the first product if z lacks them, else after the second.
+    """
+    x_lacks, y_lacks, z_lacks, sums = axes_of[:4]
+    sizes: dict[int, int] = {}
+    for shape, lacks in ((x, x_lacks), (y, y_lacks), (z, z_lacks)):
+        axes = (axis for axis in range(len(shape) + len(lacks)) if axis not in lacks)
+        sizes |= dict(zip(axes, shape, strict=True))
+    first = prod(size for axis, size in sizes.items() if axis not in x_lacks or axis not in y_lacks)
+    second = prod(size for axis, size in sizes.items() if axis not in sums or axis not in z_lacks)
+    return 2 * (first + second)
+
+
 FORMULAS: dict[Any, Callable[..., int]] = {
     torch.ops.aten._cudnn_rnn: cudnn_rnn,
     torch.ops.aten._cudnn_rnn_backward: cudnn_rnn_backward,
@@ -60,6 +76,7 @@ FORMULAS: dict[Any, Callable[..., int]] = {
     torch.ops.aten.mkldnn_rnn_layer_backward: mkldnn_rnn_backward,
     torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: attention,
     torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward: attention_backward,
+    torch.ops.aten._trilinear: trilinear,
     **ops.FLOPS,
 }
 

@@ -17,6 +17,7 @@ from torch.nn.utils.rnn import PackedSequence
 from algebranets import nn as ann
 from algebranets import product
 from algebranets.algebra import Algebra, R
+from algebranets.nn.adaptive_softmax import LogitHead
 from algebranets.nn.relative import KeyValueCache
 from algebranets.nn.weights import AlgebraWeight, algebra_weights
 
@@ -112,6 +113,22 @@ def _(module: ann.MultiheadAttention, inputs: tuple[Any, ...], output: Any) -> W
 
 
 @work.register
+def _(module: ann.Bilinear, inputs: tuple[Any, ...], output: Tensor) -> Work:
+    """The product with the first input is one with weights. Its result is multiplied with the second input."""
+    (weight,) = module.algebra_weights()
+    rows = output.numel() // module.out_features
+    num_pairs = (module.out_features // module.algebra.dim) * (module.in2_features // module.algebra.dim)
+    return Work((_product(module, weight, rows),), others=rows * num_pairs * module.algebra.multiplies)
+
+
+@work.register
+def _(module: LogitHead, inputs: tuple[Any, ...], output: Tensor) -> Work:
+    """The output has one number for each tuple, so the rows are those of the input."""
+    (weight,) = module.algebra_weights()
+    return Work((_product(module, weight, inputs[0].numel() // module.in_features),))
+
+
+@work.register
 def _(module: ann.RelativeAttention, inputs: tuple[Any, ...], output: Tensor) -> Work:
     x, positions, _, _, memory, *_ = inputs
     batch, time, embed = x.shape
@@ -176,8 +193,21 @@ def _(module: nn.MultiheadAttention, inputs: tuple[Any, ...], output: Any) -> Wo
 
 
 @work.register
+def _(module: nn.Bilinear, inputs: tuple[Any, ...], output: Tensor) -> Work:
+    rows = output.numel() // module.out_features
+    return Work((Product(module.weight[None], rows),), others=output.numel() * module.in2_features)
+
+
+@work.register
 def _(module: nn.Embedding, inputs: tuple[Any, ...], output: Tensor) -> Work:
     return Work(read=output.numel())
+
+
+@work.register
+def _(module: nn.EmbeddingBag, inputs: tuple[Any, ...], output: Tensor) -> Work:
+    indices, _, weights = inputs
+    read = indices.numel() * module.embedding_dim
+    return Work(read=read, others=0 if weights is None else read)
 
 
 @work.register

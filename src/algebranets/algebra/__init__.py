@@ -2,6 +2,7 @@
 
 from algebranets.algebra.blocks import Block
 from algebranets.algebra.catalogue import (
+    ALIASES,
     BIQUATERNIONS,
     BIQUATERNIONS_IN_M2C,
     CATALOGUE,
@@ -33,6 +34,7 @@ from algebranets.algebra.constructors import (
 from algebranets.algebra.value import Algebra
 
 __all__ = [
+    "ALIASES",
     "BIQUATERNIONS",
     "BIQUATERNIONS_IN_M2C",
     "CATALOGUE",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
 
@@ -87,14 +88,48 @@ BIQUATERNIONS_IN_M2C = (
     (0, 0, -1, 0, -1, 0, 0, 0),
 )
 
-#: The constructors that `get` knows by name, and the largest number of arguments of each. Only the first is required.
-_BY_NUMBERS: dict[str, tuple[Callable[..., Algebra], int]] = {
-    "matrix": (matrix, 1),
-    "diagonal": (diagonal, 1),
-    "clifford": (constructors.clifford, 3),
-    "cayley_dickson": (constructors.cayley_dickson, 1),
-    "cyclic": (constructors.cyclic, 1),
+#: More names of algebras. `get` ignores case in them, and "-", "_" and blanks between their words.
+ALIASES: MappingProxyType[str, Algebra] = MappingProxyType(
+    {
+        name: algebra
+        for algebra, *names in (
+            (R, "real", "reals", "real numbers"),
+            (C, "complex", "complex numbers"),
+            (H, "quaternion", "quaternions"),
+            (SPLIT_QUATERNIONS, "split-quaternion", "split-quaternions"),
+            (BIQUATERNIONS, "biquaternion", "biquaternions"),
+            (constructors.cayley_dickson(3), "octonion", "octonions"),
+            (constructors.cayley_dickson(4), "sedenion", "sedenions"),
+            (DUAL, "dual", "dual number", "dual numbers"),
+            (CROSS, "cross", "cross product"),
+            (constructors.clifford(1, 0), "split-complex", "split-complex numbers", "hyperbolic", "hyperbolic numbers"),
+            (tensor(C, C, name="bicomplex"), "bicomplex", "bicomplex numbers"),
+        )
+        for name in names
+    }
+)
+
+#: The constructors that `get` knows by name, with the smallest and the largest number of arguments of each.
+_BY_NUMBERS: dict[str, tuple[Callable[..., Algebra], int, int]] = {
+    "matrix": (matrix, 1, 1),
+    "diagonal": (diagonal, 1, 1),
+    "clifford": (constructors.clifford, 1, 3),
+    "Cl": (constructors.clifford, 2, 3),  # Cl(n) is Cl(n,0) for some authors and Cl(0,n) for others
+    "cayley_dickson": (constructors.cayley_dickson, 1, 1),
+    "cyclic": (constructors.cyclic, 1, 1),
 }
+
+
+def _normalized(name: str) -> str:
+    """A name in lower case, without "-", "_" and blanks between letters and digits."""
+    return re.sub(r"(?<=[^\W_])[-_\s]+(?=[^\W_])", "", name.strip()).lower()
+
+
+_BY_NAME = {
+    **{_normalized(algebra.name): algebra for algebra in (*CATALOGUE.values(), *ALIASES.values())},
+    **{_normalized(name): algebra for name, algebra in ALIASES.items()},
+}
+_CONSTRUCTORS = {_normalized(name): name for name in _BY_NUMBERS}
 
 
 def get(spec: Algebra | str | Path) -> Algebra:
@@ -104,12 +139,17 @@ def get(spec: Algebra | str | Path) -> Algebra:
         spec: An `Algebra`, which is returned as it is, or one of
 
             - a name of the catalogue, such as "H", "M2R" or "DUAL";
-            - "M<n><name>" for n x n matrices over an algebra of the catalogue, such as "M5R" or "M2H";
-            - a constructor with its numbers, such as "diagonal(3)" or "clifford(3,0)";
+            - a common name, such as "quaternions", "complex" or "octonion" (see `ALIASES`);
+            - "M<n><name>" or "M<n>(<name>)" for n x n matrices over one of these, such as "M5R" or "M2(H)";
+            - a constructor with its numbers, such as "diagonal(3)", "clifford(3,0)", "Cl(3,0)" or "cl30";
             - the path of a table file that ends in .toml, .json or .txt.
 
-    >>> get("M2R") is M2R, get("M5R").dim, get("M2H").dim, get("clifford(3,0)").dim
+            Case does not matter, nor do "-", "_" and blanks between words.
+
+    >>> get("M2R") is M2R, get("M5R").dim, get("M2(H)").dim, get("clifford(3,0)").dim
     (True, 25, 16, 8)
+    >>> get("quaternions").name, get("Octonion").name, get("cl20").name
+    ('H', 'cayley_dickson(3)', 'clifford(2,0,0)')
     """
     if isinstance(spec, Algebra):
         return spec
@@ -118,20 +158,30 @@ def get(spec: Algebra | str | Path) -> Algebra:
         return CATALOGUE[text]
     if isinstance(spec, Path) or re.search(r"\.(toml|json|txt)$|[/\\]", text):
         return Algebra.load(text)
-    match = re.fullmatch(r"M([1-9]\d?)(.+)", text)
-    if match and match[2] in CATALOGUE:
-        return matrix(int(match[1]), over=CATALOGUE[match[2]])
-    match = re.fullmatch(r"(\w+)\(\s*([\d\s,]*?)\s*\)", text)
-    if match and match[1] in _BY_NUMBERS:
+    return _BY_NAME.get(_normalized(text)) or _constructed(text)
+
+
+@lru_cache(maxsize=64)
+def _constructed(text: str) -> Algebra:
+    """The algebra that a name with numbers describes, or an error that says what a name must be."""
+    name = _normalized(text)
+    if match := re.fullmatch(r"m([1-9]\d?)(?:\((.+)\)|(.+))", name):
+        over = _BY_NAME.get(match[2] or match[3])
+        if over is not None:
+            return matrix(int(match[1]), over=over)
+    if match := re.fullmatch(r"cl(\d)(\d)(\d?)", name):
+        return constructors.clifford(*(int(digit) for digit in match.groups() if digit))
+    match = re.fullmatch(r"([^()]+)\(([\d\s,]*)\)", text.strip())
+    if match and (name := _CONSTRUCTORS.get(_normalized(match[1]), "")):
         numbers = [int(number) for number in re.findall(r"\d+", match[2])]
-        constructor, most = _BY_NUMBERS[match[1]]
-        if not 1 <= len(numbers) <= most:
-            allowed = f"1 to {most} numbers" if most > 1 else "one number"
-            raise ValueError(f"{text!r}: {match[1]} takes {allowed}; got {len(numbers)}.")
+        constructor, least, most = _BY_NUMBERS[name]
+        if not least <= len(numbers) <= most:
+            allowed = f"{least} to {most} numbers" if most > 1 else "one number"
+            raise ValueError(f"{text!r}: {name} takes {allowed}; got {len(numbers)}.")
         return constructor(*numbers)
-    names = [*CATALOGUE, *(f"{name}(n)" for name in _BY_NUMBERS)]
-    hint = checks.did_you_mean(text.upper(), CATALOGUE) or checks.did_you_mean(text, names)
+    names = [*CATALOGUE, *(f"{name}({','.join('nmk'[:least])})" for name, (_, least, _) in _BY_NUMBERS.items())]
+    hint = checks.did_you_mean(text.upper(), CATALOGUE) or checks.did_you_mean(text.lower(), [*names, *ALIASES])
     raise ValueError(
-        f"unknown algebra {text!r}.{hint} It must be one of {', '.join(names)}, M<n><name> as in M2H, "
-        "or a table file that ends in .toml, .json or .txt."
+        f"unknown algebra {text!r}.{hint} It must be one of {', '.join(names)}, M<n><name> as in M2H, a common name "
+        "such as quaternions, or a table file that ends in .toml, .json or .txt."
     )

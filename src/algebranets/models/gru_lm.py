@@ -76,7 +76,7 @@ class GRULanguageModel(nn.Module):
         )
         self.readouts = nn.Sequential(*(Readout(hidden_size, self.algebra, lowering) for _ in range(num_readouts)))
         self.head = Linear(hidden_size, vocab_size * self.algebra.dim, algebra=self.algebra, lowering=lowering)
-        self.logits = TupleNorm(algebra=self.algebra)
+        self.logits = TupleNorm(dim=-1, algebra=self.algebra)
 
     def forward(
         self, tokens: Int[Tensor, "batch time"], state: Float[Tensor, "1 batch hid"] | None = None

@@ -88,7 +88,7 @@ class Kit:
 
     def _initialized(self, layer: LayerT) -> LayerT:
         if self.init == "polar":
-            init.polar_(layer.weight, self.algebra)
+            init.polar_(layer.weight, algebra=self.algebra)
         return layer
 
 
@@ -103,7 +103,7 @@ class ImageNetwork(nn.Module, ABC):
         super().__init__()
         self.algebra, self.in_channels = kit.algebra, checks.whole("in_channels", in_channels, least=1)
         self.lift = kit.lift(in_channels, **lift)
-        self.logits = TupleNorm(algebra=kit.algebra)
+        self.logits = TupleNorm(dim=-1, algebra=kit.algebra)
 
     @abstractmethod
     def features(self, x: Tensor) -> Tensor:

@@ -20,7 +20,6 @@ from algebranets import algebra as algebras
 from algebranets import checks, product
 from algebranets.algebra import Algebra
 from algebranets.nn import Embedding, Linear, RelativeAttention
-from algebranets.nn.attention import tuples_per_head
 from algebranets.nn.norm import AddNorm
 from algebranets.nn.relative import KeyValueCache, sinusoids
 
@@ -140,7 +139,7 @@ class TransformerXL(nn.Module):
             checks.whole(name, size, least=1)
         checks.share("dropout", dropout)
         product.whole_tuples(ff_size, self.algebra, "ff_size")
-        tuples_per_head(d_model, num_heads, self.algebra, "d_model")
+        product.tuples_per_head(d_model, num_heads, self.algebra, "d_model")
         checks.size("a window", (window, d_model))
         self.d_model, self.num_heads, self.ff_size, self.window = d_model, num_heads, ff_size, window
         self.vocab_size = vocab_size

@@ -6,15 +6,16 @@ from collections.abc import Callable
 
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from algebranets import algebra as algebras
 from algebranets import checks, product
 from algebranets.algebra import Algebra, Block
-from algebranets.nn.boundary import scaled
+from algebranets.nn.boundary import channel_axis, scaled
+from algebranets.nn.layer import REQUIRED, Layer
 
 
-class TupleGate(nn.Module):
+class TupleGate(Layer):
     """Multiply each tuple t by the number ``f(g(t))``: the paper's activations of whole tuples (appendix B.1).
 
     With the Heaviside step as f, whole tuples become zero, and their products can be skipped.
@@ -23,11 +24,11 @@ class TupleGate(nn.Module):
         g: The function from a tuple to a number: "mean", "determinant", or a function that takes tuples as a tensor
             (component, ...) and returns numbers (...).
         f: The function applied to that number: "heaviside" (1 above 0, else 0) or a function such as `torch.sigmoid`.
-        dim: The channel axis, -1 by default; 1 for images.
+        dim: The channel axis: 1 for images (batch, channels, height, width), -1 for features. It must be given.
         algebra: The algebra, an `Algebra` or a name such as "M2R".
 
     >>> import torch, algebranets as an
-    >>> gate = an.nn.TupleGate(algebra=an.C)
+    >>> gate = an.nn.TupleGate(dim=-1, algebra=an.C)
     >>> gate(torch.tensor([3.0, -3.0, -1.0, 1.0]))  # the tuples (3, -1) and (-3, 1)
     tensor([ 3., -0., -1.,  0.])
     """
@@ -36,13 +37,13 @@ class TupleGate(nn.Module):
         self,
         g: str | Callable[[Tensor], Tensor] = "mean",
         f: str | Callable[[Tensor], Tensor] = "heaviside",
-        dim: int = -1,
         *,
-        algebra: Algebra | str,
+        dim: int = REQUIRED,
+        algebra: Algebra | str = REQUIRED,
     ) -> None:
         super().__init__()
-        self.algebra = algebras.get(algebra)
-        self.g, self.f, self.dim = g, f, checks.whole("dim", dim)
+        self.algebra = self.resolve(algebra)
+        self.g, self.f, self.dim = g, f, channel_axis(dim, type(self).__name__)
         if isinstance(g, str) and g not in _REDUCTIONS:
             hint = checks.did_you_mean(g, _REDUCTIONS)
             raise ValueError(f"g must be 'mean', 'determinant' or a function; got {g!r}.{hint}")
@@ -62,7 +63,7 @@ class TupleGate(nn.Module):
         return f"g={self.g}, f={self.f}, dim={self.dim}, algebra={self.algebra.name}"
 
 
-def determinant(t: Float[Tensor, "comp *rest"], algebra: Algebra) -> Float[Tensor, "*rest"]:
+def determinant(t: Float[Tensor, "comp *rest"], algebra: Algebra | str) -> Float[Tensor, "*rest"]:
     """The determinant of left multiplication by each tuple, with copies of a block counted once.
 
     It is det t over M_n(R) and |t|^2 over C. It is zero if and only if t divides zero. It is computed in float32 or
@@ -70,12 +71,13 @@ def determinant(t: Float[Tensor, "comp *rest"], algebra: Algebra) -> Float[Tenso
 
     Args:
         t: Tuples, with components in table order on the first axis.
-        algebra: The algebra.
+        algebra: The algebra, an `Algebra` or a name such as "M2R".
 
     >>> import algebranets as an
     >>> determinant(torch.tensor([1.0, 2.0, 3.0, 4.0]), an.M2R)
     tensor(-2.)
     """
+    algebra = algebras.get(algebra)
     wide = t.float() if t.dtype.itemsize < 4 else t
     return torch.stack([_block_determinant(wide, block) for block in algebra.blocks]).prod(0).to(t.dtype)
 

@@ -10,18 +10,17 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float
 from torch import Tensor, nn
 
-from algebranets import algebra as algebras
 from algebranets import checks, product
 from algebranets.algebra import Algebra
 from algebranets.nn import init
+from algebranets.nn.layer import REQUIRED, Layer
 from algebranets.nn.linear import Linear
 from algebranets.nn.weights import AlgebraWeight, reset_weights
 
 
-class MultiheadAttention(nn.Module):
+class MultiheadAttention(Layer):
     """`torch.nn.MultiheadAttention` over an algebra. Over R it computes the same as torch's layer.
 
     The projections of queries, keys, values and outputs are linear over the algebra. Each head holds whole tuples. A
@@ -74,16 +73,16 @@ class MultiheadAttention(nn.Module):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
         *,
-        algebra: Algebra | str,
+        algebra: Algebra | str = REQUIRED,
         lowering: product.Lowering = "auto",
     ) -> None:
         super().__init__()
         product.check_lowering(lowering)
-        self.algebra, self.lowering = algebras.get(algebra), lowering
+        self.algebra, self.lowering = self.resolve(algebra), lowering
         self.embed_dim, self.num_heads, self.dropout = embed_dim, num_heads, checks.share("dropout", dropout)
         self.batch_first, self.add_zero_attn = batch_first, add_zero_attn
         self.kdim, self.vdim = (embed_dim if size is None else size for size in (kdim, vdim))
-        num = num_heads * tuples_per_head(embed_dim, num_heads, self.algebra)
+        num = num_heads * product.tuples_per_head(embed_dim, num_heads, self.algebra)
         factory: dict[str, Any] = {"device": device, "dtype": dtype}
         packed = self.kdim == self.vdim == embed_dim
         shapes: dict[str, tuple[int, ...] | None] = dict.fromkeys(
@@ -161,7 +160,7 @@ class MultiheadAttention(nn.Module):
         causal_only = is_causal and key_padding_mask is None and not need_weights and not extends
         mask = None if causal_only else self._mask(q, k.shape[1], attn_mask, key_padding_mask, is_causal)
         k, v, mask = self._extend(k, v, mask)
-        q, k, v = (split_heads(x, self.num_heads, self.algebra) for x in (q, k, v))
+        q, k, v = (product.split_heads(x, self.num_heads, algebra=self.algebra) for x in (q, k, v))
         weights = None
         if need_weights:
             scores = q @ k.mT / math.sqrt(q.shape[-1])
@@ -171,7 +170,7 @@ class MultiheadAttention(nn.Module):
         else:
             rate = self.dropout if self.training else 0.0
             y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=rate, is_causal=causal_only)
-        y = self.out_proj(join_heads(y, self.algebra))
+        y = self.out_proj(product.join_heads(y, algebra=self.algebra))
         if weights is not None and average_attn_weights:
             weights = weights.mean(1)
         if not batched:
@@ -230,34 +229,6 @@ class MultiheadAttention(nn.Module):
 
     def extra_repr(self) -> str:
         return f"{self.embed_dim}, num_heads={self.num_heads}, algebra={self.algebra.name}"
-
-
-def tuples_per_head(features: int, num_heads: int, algebra: Algebra, what: str = "embed_dim") -> int:
-    """Return the number of tuples in each head. Raise an error unless each head gets whole tuples.
-
-    ``what`` is the name of ``features`` in the error message.
-    """
-    checks.whole(what, features)
-    unit = checks.whole("num_heads", num_heads, least=1) * algebra.dim
-    if features < 1 or features % unit:
-        nearest = product.nearest_multiple(features, unit)
-        raise ValueError(
-            f"{what}={features} does not give num_heads={num_heads} heads whole {algebra.name} tuples: it must be a "
-            f"multiple of {unit}; the nearest that works is {nearest}."
-        )
-    return features // unit
-
-
-def split_heads(
-    x: Float[Tensor, "*batch time embed"], num_heads: int, algebra: Algebra
-) -> Float[Tensor, "*batch heads time d"]:
-    """Give each head whole tuples: features ordered (component, head, tuple) become (head, component, tuple)."""
-    return x.unflatten(-1, (algebra.dim, num_heads, -1)).movedim(-2, -4).flatten(-2)
-
-
-def join_heads(y: Float[Tensor, "*batch heads time d"], algebra: Algebra) -> Float[Tensor, "*batch time embed"]:
-    """Join heads into features ordered (component, head, tuple): the inverse of `split_heads`."""
-    return y.unflatten(-1, (algebra.dim, -1)).movedim(-4, -2).flatten(-3)
 
 
 def _additive(mask: Tensor, like: Tensor) -> Tensor:

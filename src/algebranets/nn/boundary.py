@@ -10,15 +10,15 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from algebranets import algebra as algebras
 from algebranets import checks, product
 from algebranets.algebra import Algebra
 from algebranets.nn.conv import Conv2d
+from algebranets.nn.layer import REQUIRED, Layer
 
 MODES = ("learned", "zeros", "copy")
 
 
-class _Lift(nn.Module):
+class _Lift(Layer):
     """The base of all Lifts. The first component is the input, and ``mode`` says what the others are."""
 
     num_axes: ClassVar[int] = 0
@@ -35,7 +35,7 @@ class _Lift(nn.Module):
         super().__init__()
         checks.one_of("mode", mode, MODES)
         checks.one_of("num_layers", checks.whole("num_layers", num_layers), (1, 2))
-        self.algebra = algebras.get(algebra)
+        self.algebra = self.resolve(algebra)
         self.channels, self.mode = checks.whole("channels", channels, least=1), mode
         if hidden_channels is not None:
             checks.whole("hidden_channels", hidden_channels, least=1)
@@ -99,7 +99,7 @@ class Lift(_Lift):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
         *,
-        algebra: Algebra | str,
+        algebra: Algebra | str = REQUIRED,
     ) -> None:
         kernel = {"device": device, "dtype": dtype}
         super().__init__(channels, mode, num_layers, hidden_channels, kernel, algebra)
@@ -116,7 +116,7 @@ class _ConvLift(_Lift):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
         *,
-        algebra: Algebra | str,
+        algebra: Algebra | str = REQUIRED,
     ) -> None:
         size = checks.per_axis("kernel_size", kernel_size, self.num_axes, least=1)
         kernel = {"kernel_size": size, "padding": "same", "device": device, "dtype": dtype}
@@ -229,25 +229,25 @@ class Lift3d(_ConvLift):
     num_axes = 3
 
 
-class TupleNorm(nn.Module):
+class TupleNorm(Layer):
     """Turn each tuple into one real number, its L2 norm: the logits of an AlgebraNet. Over R it is the identity.
 
     The gradient of a zero tuple, where the norm has no derivative, is zero. The norm is correct whenever it can
     be represented, even if the squares of the components overflow or underflow.
 
     Args:
-        dim: The channel axis, -1 by default; 1 for images.
+        dim: The channel axis: 1 for images (batch, channels, height, width), -1 for features. It must be given.
         algebra: The algebra, an `Algebra` or a name such as "M2R".
 
     >>> import torch, algebranets as an
-    >>> an.nn.TupleNorm(algebra=an.C)(torch.tensor([3.0, 0.0, 4.0, 0.0]))  # the tuples (3, 4) and (0, 0)
+    >>> an.nn.TupleNorm(dim=-1, algebra=an.C)(torch.tensor([3.0, 0.0, 4.0, 0.0]))  # the tuples (3, 4) and (0, 0)
     tensor([5., 0.])
     """
 
-    def __init__(self, dim: int = -1, *, algebra: Algebra | str) -> None:
+    def __init__(self, *, dim: int = REQUIRED, algebra: Algebra | str = REQUIRED) -> None:
         super().__init__()
-        self.algebra = algebras.get(algebra)
-        self.dim = checks.whole("dim", dim)
+        self.algebra = self.resolve(algebra)
+        self.dim = channel_axis(dim, type(self).__name__)
 
     def forward(self, x: Tensor) -> Tensor:
         dim = product.tuple_axis(x, self.algebra, self.dim)
@@ -261,6 +261,21 @@ class TupleNorm(nn.Module):
 
     def extra_repr(self) -> str:
         return f"dim={self.dim}, algebra={self.algebra.name}"
+
+
+def channel_axis(dim: int, layer: str) -> int:
+    """Check the argument ``dim`` of a layer. It has no default: channels are axis 1 of images and the last of features.
+
+    Args:
+        dim: The channel axis, or `REQUIRED` if it was not given.
+        layer: The name of the layer, for the error.
+    """
+    if dim is REQUIRED:
+        raise ValueError(
+            f"{layer} needs dim, the channel axis: write dim=1 for images (batch, channels, height, width), "
+            "dim=-1 for features."
+        )
+    return checks.whole("dim", dim)
 
 
 def scaled(t: Tensor, dim: int, degree: int) -> tuple[Tensor, Tensor]:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from algebranets import checks, product
 from algebranets.algebra import Algebra
+from algebranets.nn.layer import REQUIRED
 from algebranets.nn.linear import Weighted
 
 _PADDING_MODES = {"zeros": "constant", "reflect": "reflect", "replicate": "replicate", "circular": "circular"}
@@ -35,11 +36,11 @@ class Conv(Weighted):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
         *,
-        algebra: Algebra | str,
+        algebra: Algebra | str = REQUIRED,
         lowering: product.Lowering = "auto",
     ) -> None:
         super().__init__(algebra, lowering)
-        self.in_channels, self.out_channels, self.groups = in_channels, out_channels, groups
+        self.in_channels, self.out_channels = in_channels, out_channels
         self.kernel_size = checks.per_axis("kernel_size", kernel_size, self.num_axes, least=1)
         self.stride = checks.per_axis("stride", stride, self.num_axes, least=1)
         self.dilation = checks.per_axis("dilation", dilation, self.num_axes, least=1)
@@ -48,13 +49,16 @@ class Conv(Weighted):
         self.padding_mode = checks.one_of(
             "padding_mode", padding_mode, ["zeros"] if self.transposed else _PADDING_MODES
         )
-        num_in = product.whole_tuples(in_channels, self.algebra, "in_channels")
+        num_in = self._num_in(in_channels, "in_channels", f"Lift{self.num_axes}d")
         num_out = product.whole_tuples(out_channels, self.algebra, "out_channels")
-        if checks.whole("groups", groups) < 1 or num_in % groups or num_out % groups:
+        if checks.whole("groups", groups) == in_channels:  # torch's way to write a depthwise convolution
+            groups = num_in
+        if groups < 1 or num_in % groups or num_out % groups:
             raise ValueError(
                 f"groups={groups} must divide the tuples on both sides: {in_channels} channels in are {num_in} "
                 f"{self.algebra.name} tuples, {out_channels} out are {num_out}. Groups count tuples, not channels."
             )
+        self.groups = groups
         first, second = (num_in, num_out // groups) if self.transposed else (num_out, num_in // groups)
         shape = product.weight_shape(self.algebra, first, second, self.kernel_size)
         self.weight = nn.Parameter(torch.empty(shape, device=device, dtype=dtype))
@@ -120,8 +124,9 @@ class Conv1d(_ForwardConv):
         stride: The stride of the convolution.
         padding: The padding on each side of the input, an int, "same" or "valid".
         dilation: The spacing between kernel elements.
-        groups: The number of groups. Tuples of different groups do not mix. Groups count tuples, not channels:
-            ``groups=in_channels // algebra.dim`` is a depthwise convolution.
+        groups: The number of groups. Tuples of different groups do not mix. Groups count tuples, not channels, with
+            one exception: ``groups=in_channels``, as one writes a depthwise convolution in torch, gives each tuple a
+            group of its own.
         bias: Whether to add a bias, one number for each output channel.
         padding_mode: The kind of padding: "zeros", "reflect", "replicate" or "circular".
         device, dtype: The device and dtype of the parameters.
@@ -148,8 +153,9 @@ class Conv2d(_ForwardConv):
         stride: The stride of the convolution, an int or a tuple of 2 ints.
         padding: The padding on each side of the input, an int, a tuple of 2 ints, "same" or "valid".
         dilation: The spacing between kernel elements, an int or a tuple of 2 ints.
-        groups: The number of groups. Tuples of different groups do not mix. Groups count tuples, not channels:
-            ``groups=in_channels // algebra.dim`` is a depthwise convolution.
+        groups: The number of groups. Tuples of different groups do not mix. Groups count tuples, not channels, with
+            one exception: ``groups=in_channels``, as one writes a depthwise convolution in torch, gives each tuple a
+            group of its own.
         bias: Whether to add a bias, one number for each output channel.
         padding_mode: The kind of padding: "zeros", "reflect", "replicate" or "circular".
         device, dtype: The device and dtype of the parameters.
@@ -176,8 +182,9 @@ class Conv3d(_ForwardConv):
         stride: The stride of the convolution, an int or a tuple of 3 ints.
         padding: The padding on each side of the input, an int, a tuple of 3 ints, "same" or "valid".
         dilation: The spacing between kernel elements, an int or a tuple of 3 ints.
-        groups: The number of groups. Tuples of different groups do not mix. Groups count tuples, not channels:
-            ``groups=in_channels // algebra.dim`` is a depthwise convolution.
+        groups: The number of groups. Tuples of different groups do not mix. Groups count tuples, not channels, with
+            one exception: ``groups=in_channels``, as one writes a depthwise convolution in torch, gives each tuple a
+            group of its own.
         bias: Whether to add a bias, one number for each output channel.
         padding_mode: The kind of padding: "zeros", "reflect", "replicate" or "circular".
         device, dtype: The device and dtype of the parameters.

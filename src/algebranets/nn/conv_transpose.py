@@ -11,6 +11,7 @@ from torch import Tensor
 from algebranets import checks, product
 from algebranets.algebra import Algebra
 from algebranets.nn.conv import Conv, Size
+from algebranets.nn.layer import REQUIRED
 
 
 class _ConvTranspose(Conv):
@@ -31,7 +32,7 @@ class _ConvTranspose(Conv):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
         *,
-        algebra: Algebra | str,
+        algebra: Algebra | str = REQUIRED,
         lowering: product.Lowering = "auto",
     ) -> None:
         slide = (kernel_size, stride, padding, dilation)
@@ -83,7 +84,9 @@ class ConvTranspose1d(_ConvTranspose):
         stride: The stride of the convolution.
         padding: How many positions are cut off from each side of the output.
         output_padding: How many positions are added to one side of the output.
-        groups: The number of groups. Tuples of different groups do not mix. Groups count tuples, not channels.
+        groups: The number of groups. Tuples of different groups do not mix. Groups count tuples, not channels, with
+            one exception: ``groups=in_channels``, as one writes a depthwise convolution in torch, gives each tuple a
+            group of its own.
         bias: Whether to add a bias, one number for each output channel.
         dilation: The spacing between kernel elements.
         padding_mode: Must be "zeros".
@@ -111,7 +114,9 @@ class ConvTranspose2d(_ConvTranspose):
         stride: The stride of the convolution, an int or a tuple of 2 ints.
         padding: How many positions are cut off from each side of the output, an int or a tuple of 2 ints.
         output_padding: How many positions are added to one side of the output, an int or a tuple of 2 ints.
-        groups: The number of groups. Tuples of different groups do not mix. Groups count tuples, not channels.
+        groups: The number of groups. Tuples of different groups do not mix. Groups count tuples, not channels, with
+            one exception: ``groups=in_channels``, as one writes a depthwise convolution in torch, gives each tuple a
+            group of its own.
         bias: Whether to add a bias, one number for each output channel.
         dilation: The spacing between kernel elements, an int or a tuple of 2 ints.
         padding_mode: Must be "zeros".
@@ -139,7 +144,9 @@ class ConvTranspose3d(_ConvTranspose):
         stride: The stride of the convolution, an int or a tuple of 3 ints.
         padding: How many positions are cut off from each side of the output, an int or a tuple of 3 ints.
         output_padding: How many positions are added to one side of the output, an int or a tuple of 3 ints.
-        groups: The number of groups. Tuples of different groups do not mix. Groups count tuples, not channels.
+        groups: The number of groups. Tuples of different groups do not mix. Groups count tuples, not channels, with
+            one exception: ``groups=in_channels``, as one writes a depthwise convolution in torch, gives each tuple a
+            group of its own.
         bias: Whether to add a bias, one number for each output channel.
         dilation: The spacing between kernel elements, an int or a tuple of 3 ints.
         padding_mode: Must be "zeros".

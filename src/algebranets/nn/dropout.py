@@ -3,31 +3,32 @@
 from __future__ import annotations
 
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
-from algebranets import algebra as algebras
 from algebranets import checks, product
 from algebranets.algebra import Algebra
+from algebranets.nn.boundary import channel_axis
+from algebranets.nn.layer import REQUIRED, Layer
 
 
-class TupleDropout(nn.Module):
+class TupleDropout(Layer):
     """`torch.nn.Dropout` that sets all components of a tuple to zero together.
 
     Args:
         p: The probability that a tuple is set to zero in training.
-        dim: The channel axis, -1 by default; 1 for images.
+        dim: The channel axis: 1 for images (batch, channels, height, width), -1 for features. It must be given.
         algebra: The algebra, an `Algebra` or a name such as "M2R".
 
     >>> import torch, algebranets as an
-    >>> y = an.nn.TupleDropout(0.5, algebra=an.H)(torch.ones(1, 400))
+    >>> y = an.nn.TupleDropout(0.5, dim=-1, algebra=an.H)(torch.ones(1, 400))
     >>> torch.equal(an.tuples(y, an.H).any(1), an.tuples(y, an.H).all(1))
     True
     """
 
-    def __init__(self, p: float = 0.5, dim: int = -1, *, algebra: Algebra | str) -> None:
+    def __init__(self, p: float = 0.5, *, dim: int = REQUIRED, algebra: Algebra | str = REQUIRED) -> None:
         super().__init__()
-        self.p, self.dim = checks.share("p", p), checks.whole("dim", dim)
-        self.algebra = algebras.get(algebra)
+        self.algebra = self.resolve(algebra)
+        self.p, self.dim = checks.share("p", p), channel_axis(dim, type(self).__name__)
 
     def forward(self, x: Tensor) -> Tensor:
         dim = product.tuple_axis(x, self.algebra, self.dim)

@@ -1,7 +1,8 @@
-"""Initializers for weights over an algebra.
+"""torch.nn.init over an algebra: initializers with torch's arguments, and the keyword ``algebra``.
 
 Fans count real products, so activations keep their variance over every algebra, as in real layers (see `fans`). Over R,
-Glorot's and He's initializers are those of `torch.nn.init`.
+Glorot's and He's initializers are those of `torch.nn.init`. Initializers that treat every number alike, such as
+`normal_` and `zeros_`, are torch's own.
 """
 
 from __future__ import annotations
@@ -9,14 +10,47 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.init import calculate_gain, constant_, normal_, ones_, trunc_normal_, uniform_, zeros_
 from torch.nn.utils import parametrize
 
+from algebranets import algebra as algebras
 from algebranets import checks, product
 from algebranets.algebra import Algebra
+from algebranets.nn.layer import REQUIRED, resolve
+from algebranets.nn.refused import unknown_name
+
+__all__ = [
+    "calculate_gain",
+    "constant_",
+    "fans",
+    "kaiming_normal_",
+    "kaiming_uniform_",
+    "new_value",
+    "normal_",
+    "ones_",
+    "polar_",
+    "trunc_normal_",
+    "uniform_",
+    "xavier_normal_",
+    "xavier_uniform_",
+    "zeros_",
+]
+
+_TUPLES = "Assign the tuples to layer.weight_tuples"
+
+#: Why initializers of torch.nn.init are not passed on, and what to use.
+REFUSED = {
+    "eye_": f"the identity over an algebra has the algebra's unit on its diagonal, and not ones. {_TUPLES}",
+    "dirac_": f"the identity over an algebra has the algebra's unit at the kernel's center, and not ones. {_TUPLES}",
+    "orthogonal_": "a stored weight with orthogonal rows is in general no orthogonal map over an algebra. Use "
+    "xavier_uniform_ or polar_, or assign tuples of your own to layer.weight_tuples",
+    "sparse_": "it sets single numbers to zero, and not whole tuples. Use algebranets.pruning.Pruner",
+}
+REFUSED |= {name[:-1]: reason for name, reason in REFUSED.items()}  # torch's deprecated names have no underscore
 
 
 @contextmanager
@@ -31,9 +65,9 @@ def new_value(module: nn.Module, name: str) -> Iterator[Tensor]:
         name: The name of the parameter.
 
     >>> from algebranets import H, nn
-    >>> layer = torch.nn.utils.parametrizations.weight_norm(nn.Linear(8, 12, algebra=H))
+    >>> layer = nn.utils.weight_norm(nn.Linear(8, 12, algebra=H))
     >>> with new_value(layer, "weight") as weight:  # layer.weight is computed each time it is read
-    ...     _ = xavier_uniform_(weight, H)
+    ...     _ = xavier_uniform_(weight, algebra=H)
     """
     if name in module._parameters:
         yield getattr(module, name)
@@ -50,7 +84,7 @@ def new_value(module: nn.Module, name: str) -> Iterator[Tensor]:
     else:
         raise ValueError(
             f"{name} must be a parameter to be assigned to, but a hook computes it in each forward, as with "
-            "torch.nn.utils.weight_norm and spectral_norm: use those of torch.nn.utils.parametrizations."
+            "torch.nn.utils.weight_norm and spectral_norm: use those of algebranets.nn.utils."
         )
 
 
@@ -58,7 +92,7 @@ def _parametrizations(module: Any, name: str) -> str:
     return ", ".join(type(stage).__name__ for stage in module.parametrizations[name])
 
 
-def fans(weight: Tensor, algebra: Algebra, stacks: int = 1) -> tuple[float, float]:
+def fans(weight: Tensor, algebra: Algebra | str, stacks: int = 1) -> tuple[float, float]:
     """Return the fan-in and the fan-out of a weight, counted in real products.
 
     The fan-in is the number of products that are summed in one component of the output. The fan-out is the number of
@@ -66,7 +100,7 @@ def fans(weight: Tensor, algebra: Algebra, stacks: int = 1) -> tuple[float, floa
 
     Args:
         weight: The weight, as a layer stores it.
-        algebra: The algebra.
+        algebra: The algebra, an `Algebra` or a name such as "M2R".
         stacks: How many weights are stacked along the first axis, such as the gates of a GRU.
 
     Returns:
@@ -76,81 +110,136 @@ def fans(weight: Tensor, algebra: Algebra, stacks: int = 1) -> tuple[float, floa
     >>> fans(nn.Linear(8, 12, algebra=H).weight, H)  # 2 tuples in, 3 out, 4 products each
     (8.0, 12.0)
     """
+    algebra = algebras.get(algebra)
+    if weight.dim() < 2:
+        raise ValueError(
+            f"a weight over {algebra.name} must have at least 2 axes for its fans; got shape {tuple(weight.shape)}. "
+            "Use zeros_, normal_ or uniform_ for a bias."
+        )
     first, second = product.num_tuples(weight, algebra, stacks)
     per_tuple = math.prod(weight.shape[2:]) * algebra.multiplies / algebra.dim
     return second * per_tuple, first * per_tuple
 
 
-def xavier_uniform_(weight: Tensor, algebra: Algebra, gain: float = 1.0, stacks: int = 1) -> Tensor:
+def xavier_uniform_(
+    tensor: Tensor,
+    gain: float = 1.0,
+    generator: torch.Generator | None = None,
+    *,
+    algebra: Algebra | str = REQUIRED,
+    stacks: int = 1,
+) -> Tensor:
     """Initialize a weight by Glorot's uniform rule, each component independently. This is the layers' default.
 
     Args:
-        weight: The weight, as a layer stores it.
-        algebra: The algebra.
+        tensor: The weight, as a layer stores it.
         gain: A factor for the standard deviation.
+        generator: The random number generator, by default torch's.
+        algebra: The algebra, an `Algebra` or a name such as "M2R".
         stacks: How many weights are stacked along the first axis, such as the gates of a GRU.
 
-    >>> from algebranets import H, nn
-    >>> layer = nn.Linear(8, 12, algebra=H)
-    >>> xavier_uniform_(layer.weight, H, gain=2.0) is layer.weight
+    >>> from algebranets import nn
+    >>> layer = nn.Linear(8, 12, algebra="H")
+    >>> xavier_uniform_(layer.weight, gain=2.0, algebra="H") is layer.weight
     True
     """
-    return _uniform(weight, gain * math.sqrt(2 / sum(fans(weight, algebra, stacks))))
+    std = gain * _glorot(tensor, resolve(algebra, "xavier_uniform_", "init."), stacks)
+    return _uniform(tensor, std, generator)
 
 
-def xavier_normal_(weight: Tensor, algebra: Algebra, gain: float = 1.0, stacks: int = 1) -> Tensor:
+def xavier_normal_(
+    tensor: Tensor,
+    gain: float = 1.0,
+    generator: torch.Generator | None = None,
+    *,
+    algebra: Algebra | str = REQUIRED,
+    stacks: int = 1,
+) -> Tensor:
     """Initialize a weight by Glorot's normal rule, each component independently.
 
     Args:
-        weight: The weight, as a layer stores it.
-        algebra: The algebra.
+        tensor: The weight, as a layer stores it.
         gain: A factor for the standard deviation.
+        generator: The random number generator, by default torch's.
+        algebra: The algebra, an `Algebra` or a name such as "M2R".
         stacks: How many weights are stacked along the first axis, such as the gates of a GRU.
 
-    >>> from algebranets import H, nn
-    >>> layer = nn.Linear(8, 12, algebra=H)
-    >>> xavier_normal_(layer.weight, H) is layer.weight
+    >>> from algebranets import nn
+    >>> layer = nn.Linear(8, 12, algebra="H")
+    >>> xavier_normal_(layer.weight, algebra="H") is layer.weight
     True
     """
-    return _normal(weight, gain * math.sqrt(2 / sum(fans(weight, algebra, stacks))))
+    std = gain * _glorot(tensor, resolve(algebra, "xavier_normal_", "init."), stacks)
+    return _normal(tensor, std, generator)
 
 
-def kaiming_uniform_(weight: Tensor, algebra: Algebra, nonlinearity: Any = "relu", stacks: int = 1) -> Tensor:
+def kaiming_uniform_(
+    tensor: Tensor,
+    a: float = 0,
+    mode: str = "fan_in",
+    nonlinearity: Any = "leaky_relu",
+    generator: torch.Generator | None = None,
+    *,
+    algebra: Algebra | str = REQUIRED,
+    stacks: int = 1,
+) -> Tensor:
     """Initialize a weight by He's uniform rule, each component independently.
 
     Args:
-        weight: The weight, as a layer stores it.
-        algebra: The algebra.
+        tensor: The weight, as a layer stores it.
+        a: The negative slope of the activation that follows, if it is a leaky ReLU.
+        mode: "fan_in" to keep the variance in the forward pass, "fan_out" to keep it in the backward pass.
         nonlinearity: The name of the activation that follows, for `torch.nn.init.calculate_gain`.
+        generator: The random number generator, by default torch's.
+        algebra: The algebra, an `Algebra` or a name such as "M2R".
         stacks: How many weights are stacked along the first axis, such as the gates of a GRU.
 
-    >>> from algebranets import H, nn
-    >>> layer = nn.Linear(8, 12, algebra=H)
-    >>> kaiming_uniform_(layer.weight, H) is layer.weight
+    >>> from algebranets import nn
+    >>> layer = nn.Linear(8, 12, algebra="H")
+    >>> kaiming_uniform_(layer.weight, nonlinearity="relu", algebra="H") is layer.weight
     True
     """
-    return _uniform(weight, _he(weight, algebra, nonlinearity, stacks))
+    std = _he(tensor, a, mode, nonlinearity, resolve(algebra, "kaiming_uniform_", "init."), stacks)
+    return _uniform(tensor, std, generator)
 
 
-def kaiming_normal_(weight: Tensor, algebra: Algebra, nonlinearity: Any = "relu", stacks: int = 1) -> Tensor:
+def kaiming_normal_(
+    tensor: Tensor,
+    a: float = 0,
+    mode: str = "fan_in",
+    nonlinearity: Any = "leaky_relu",
+    generator: torch.Generator | None = None,
+    *,
+    algebra: Algebra | str = REQUIRED,
+    stacks: int = 1,
+) -> Tensor:
     """Initialize a weight by He's normal rule, each component independently.
 
     Args:
-        weight: The weight, as a layer stores it.
-        algebra: The algebra.
+        tensor: The weight, as a layer stores it.
+        a: The negative slope of the activation that follows, if it is a leaky ReLU.
+        mode: "fan_in" to keep the variance in the forward pass, "fan_out" to keep it in the backward pass.
         nonlinearity: The name of the activation that follows, for `torch.nn.init.calculate_gain`.
+        generator: The random number generator, by default torch's.
+        algebra: The algebra, an `Algebra` or a name such as "M2R".
         stacks: How many weights are stacked along the first axis, such as the gates of a GRU.
 
-    >>> from algebranets import H, nn
-    >>> layer = nn.Linear(8, 12, algebra=H)
-    >>> kaiming_normal_(layer.weight, H) is layer.weight
+    >>> from algebranets import nn
+    >>> layer = nn.Conv2d(8, 12, 3, algebra="H")
+    >>> kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu", algebra="H") is layer.weight
     True
     """
-    return _normal(weight, _he(weight, algebra, nonlinearity, stacks))
+    std = _he(tensor, a, mode, nonlinearity, resolve(algebra, "kaiming_normal_", "init."), stacks)
+    return _normal(tensor, std, generator)
 
 
 def polar_(
-    weight: Tensor, algebra: Algebra, criterion: str = "xavier", transposed: bool = False, stacks: int = 1
+    weight: Tensor,
+    criterion: str = "xavier",
+    *,
+    algebra: Algebra | str = REQUIRED,
+    transposed: bool = False,
+    stacks: int = 1,
 ) -> Tensor:
     """Initialize a weight with tuples of random size and direction, r (cos t 1 + sin t u).
 
@@ -159,16 +248,17 @@ def polar_(
 
     Args:
         weight: The weight, as a layer stores it.
-        algebra: The algebra, which must have a unit.
         criterion: The rule for the variance: "xavier" for Glorot's, "kaiming" for He's.
+        algebra: The algebra, an `Algebra` or a name such as "M2R". It must have a unit.
         transposed: Whether the weight's axes are (in, out), as in a transposed convolution.
         stacks: How many weights are stacked along the first axis, such as the gates of a GRU.
 
-    >>> from algebranets import H, nn
-    >>> layer = nn.Linear(8, 12, algebra=H)
-    >>> polar_(layer.weight, H, criterion="kaiming") is layer.weight
+    >>> from algebranets import nn
+    >>> layer = nn.Linear(8, 12, algebra="H")
+    >>> polar_(layer.weight, criterion="kaiming", algebra="H") is layer.weight
     True
     """
+    algebra = resolve(algebra, "polar_", "init.")
     if algebra.unit is None:
         raise ValueError(
             f"polar_ needs an algebra with a unit, which {algebra.name} does not have; use xavier_uniform_."
@@ -190,18 +280,24 @@ def polar_(
         return weight.copy_(product.weight_from_tuples(radius * direction, algebra, transposed, stacks))
 
 
-def _he(weight: Tensor, algebra: Algebra, nonlinearity: Any, stacks: int) -> float:
-    return torch.nn.init.calculate_gain(nonlinearity) / math.sqrt(fans(weight, algebra, stacks)[0])
+def _glorot(tensor: Tensor, algebra: Algebra, stacks: int) -> float:
+    return math.sqrt(2 / sum(fans(tensor, algebra, stacks)))
 
 
-def _normal(weight: Tensor, std: float) -> Tensor:
-    _check_writable(weight)
-    return torch.nn.init.normal_(weight, std=std)
+def _he(tensor: Tensor, a: float, mode: str, nonlinearity: Any, algebra: Algebra, stacks: int) -> float:
+    fan_in, fan_out = fans(tensor, algebra, stacks)
+    fan = {"fan_in": fan_in, "fan_out": fan_out}[checks.one_of("mode", str(mode).lower(), ["fan_in", "fan_out"])]
+    return calculate_gain(nonlinearity, a) / math.sqrt(fan or 1)  # an empty weight has a fan of 0
 
 
-def _uniform(weight: Tensor, std: float) -> Tensor:
-    _check_writable(weight)
-    return torch.nn.init.uniform_(weight, -std * math.sqrt(3), std * math.sqrt(3))
+def _normal(tensor: Tensor, std: float, generator: torch.Generator | None) -> Tensor:
+    _check_writable(tensor)
+    return normal_(tensor, std=std, generator=generator)
+
+
+def _uniform(tensor: Tensor, std: float, generator: torch.Generator | None) -> Tensor:
+    _check_writable(tensor)
+    return uniform_(tensor, -std * math.sqrt(3), std * math.sqrt(3), generator)
 
 
 def _check_writable(weight: Tensor) -> None:
@@ -215,3 +311,9 @@ def _check_writable(weight: Tensor) -> None:
             "weight must be a parameter or a plain tensor to be initialized; got the result of a computation, such as "
             "the weight of a parametrized layer: use `with init.new_value(layer, 'weight') as weight`."
         )
+
+
+if not TYPE_CHECKING:  # type checkers know the names above, and report others
+
+    def __getattr__(name: str) -> Any:
+        raise unknown_name(__name__, name, __all__, REFUSED)

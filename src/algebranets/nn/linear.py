@@ -8,14 +8,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from algebranets import algebra as algebras
-from algebranets import product
+from algebranets import checks, product
 from algebranets.algebra import Algebra
 from algebranets.nn import init
+from algebranets.nn.layer import REQUIRED, Layer
 from algebranets.nn.weights import AlgebraWeight, reset_weights
 
 
-class Weighted(nn.Module):
+class Weighted(Layer):
     """A layer with one ``weight`` and one ``bias`` over an algebra: the base of linear layers and convolutions."""
 
     #: Whether the weight's axes are (in, out) instead of (out, in).
@@ -27,8 +27,20 @@ class Weighted(nn.Module):
     def __init__(self, algebra: Algebra | str, lowering: product.Lowering) -> None:
         super().__init__()
         product.check_lowering(lowering)
-        self.algebra = algebras.get(algebra)
+        self.algebra = self.resolve(algebra)
         self.lowering = lowering
+
+    def _num_in(self, size: int, name: str, lift: str) -> int:
+        """The number of tuples in the input. The error for a size that is wrong names the Lift for real inputs.
+
+        Args:
+            size: The number of real input features or channels.
+            name: The name of the argument ``size``.
+            lift: The name of the layer that turns such inputs into tuples.
+        """
+        lifted, over = checks.whole(name, size) * self.algebra.dim, self.algebra.name
+        hint = f"For a real input, put {lift}({size}, algebra={over!r}) before this layer and set {name}={lifted}."
+        return product.whole_tuples(size, self.algebra, name, hint if size > 0 else "")
 
     def reset_parameters(self) -> None:
         """Initialize each component of the weight independently by Glorot's rule, as in the paper; the bias is zero."""
@@ -88,12 +100,12 @@ class Linear(Weighted):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
         *,
-        algebra: Algebra | str,
+        algebra: Algebra | str = REQUIRED,
         lowering: product.Lowering = "auto",
     ) -> None:
         super().__init__(algebra, lowering)
         self.in_features, self.out_features = in_features, out_features
-        num_in = product.whole_tuples(in_features, self.algebra, "in_features")
+        num_in = self._num_in(in_features, "in_features", "Lift")
         num_out = product.whole_tuples(out_features, self.algebra, "out_features")
         shape = product.weight_shape(self.algebra, num_out, num_in)
         self.weight = nn.Parameter(torch.empty(shape, device=device, dtype=dtype))

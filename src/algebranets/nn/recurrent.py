@@ -12,14 +12,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from algebranets import algebra as algebras
 from algebranets import checks, product
 from algebranets.algebra import Algebra
+from algebranets.nn.layer import REQUIRED, Layer
 from algebranets.nn.weights import AlgebraWeight, reset_weights
 from algebranets.product.cells import MODES
 
 
-class _Recurrent(nn.Module):
+class _Recurrent(Layer):
     mode: str
 
     def __init__(
@@ -36,14 +36,14 @@ class _Recurrent(nn.Module):
         recurrent_bias: bool = True,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
-        algebra: Algebra | str,
+        algebra: Algebra | str = REQUIRED,
         lowering: product.Lowering = "auto",
     ) -> None:
         super().__init__()
         product.check_lowering(lowering)
         checks.whole("num_layers", num_layers, least=1)
         checks.share("dropout", dropout)
-        self.algebra, self.lowering = algebras.get(algebra), lowering
+        self.algebra, self.lowering = self.resolve(algebra), lowering
         self.input_size, self.hidden_size, self.proj_size = input_size, hidden_size, proj_size
         self.num_layers, self.bias, self.recurrent_bias = num_layers, bias, recurrent_bias
         self.batch_first, self.dropout, self.bidirectional = batch_first, dropout, bidirectional
@@ -223,7 +223,7 @@ class RNN(_OneState):
         recurrent_bias: bool = True,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
-        algebra: Algebra | str,
+        algebra: Algebra | str = REQUIRED,
         lowering: product.Lowering = "auto",
     ) -> None:
         self.mode = rnn_mode(nonlinearity)

@@ -8,15 +8,15 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from algebranets import algebra as algebras
 from algebranets import product
 from algebranets.algebra import Algebra
+from algebranets.nn.layer import REQUIRED, Layer
 from algebranets.nn.recurrent import rnn_mode
 from algebranets.nn.weights import AlgebraWeight, reset_weights
 from algebranets.product.cells import MODES
 
 
-class _Cell(nn.Module):
+class _Cell(Layer):
     mode: str
     weight_ih: nn.Parameter
     weight_hh: nn.Parameter
@@ -32,12 +32,12 @@ class _Cell(nn.Module):
         dtype: torch.dtype | None = None,
         *,
         recurrent_bias: bool = True,
-        algebra: Algebra | str,
+        algebra: Algebra | str = REQUIRED,
         lowering: product.Lowering = "auto",
     ) -> None:
         super().__init__()
         product.check_lowering(lowering)
-        self.algebra, self.lowering = algebras.get(algebra), lowering
+        self.algebra, self.lowering = self.resolve(algebra), lowering
         self.input_size, self.hidden_size, self.recurrent_bias = input_size, hidden_size, recurrent_bias
         num_in = product.whole_tuples(input_size, self.algebra, "input_size")
         num_hidden = product.whole_tuples(hidden_size, self.algebra, "hidden_size")
@@ -116,7 +116,7 @@ class RNNCell(_OneStateCell):
         dtype: torch.dtype | None = None,
         *,
         recurrent_bias: bool = True,
-        algebra: Algebra | str,
+        algebra: Algebra | str = REQUIRED,
         lowering: product.Lowering = "auto",
     ) -> None:
         self.mode = rnn_mode(nonlinearity)

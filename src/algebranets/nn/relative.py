@@ -13,13 +13,12 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from algebranets import algebra as algebras
 from algebranets import checks, product
 from algebranets.algebra import Algebra
-from algebranets.nn.attention import join_heads, split_heads, tuples_per_head
+from algebranets.nn.layer import REQUIRED, Layer
 from algebranets.nn.linear import Linear
 from algebranets.ops.decode_attention import decode_attention
 from algebranets.ops.window_attention import window_attention
@@ -60,7 +59,7 @@ class KeyValueCache:
         return self.keys.shape[2] - 1
 
 
-class RelativeAttention(nn.Module):
+class RelativeAttention(Layer):
     """Causal multi-head attention over a sliding window with Transformer-XL's relative positions, over an algebra.
 
     The score of query i and key j is ``((q_i + u) k_j + (q_i + v) r_(i-j)) / sqrt(d)``. The products are real inner
@@ -99,16 +98,16 @@ class RelativeAttention(nn.Module):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
         *,
-        algebra: Algebra | str,
+        algebra: Algebra | str = REQUIRED,
         lowering: product.Lowering = "auto",
         kernel: str = "auto",
         recompute: bool = True,
     ) -> None:
         super().__init__()
         checks.one_of("kernel", kernel, KERNELS)
-        self.algebra = algebras.get(algebra)
+        self.algebra = self.resolve(algebra)
         self.embed_dim, self.num_heads, self.kernel, self.recompute = embed_dim, num_heads, kernel, recompute
-        tuples_per_head(embed_dim, num_heads, self.algebra)
+        product.tuples_per_head(embed_dim, num_heads, self.algebra)
         options: dict[str, Any] = {"device": device, "dtype": dtype, "algebra": self.algebra, "lowering": lowering}
         self.q_proj, self.k_proj, self.v_proj, self.r_proj, self.out_proj = (
             Linear(embed_dim, embed_dim, bias=False, **options) for _ in range(5)
@@ -178,7 +177,7 @@ class RelativeAttention(nn.Module):
             y = checkpoint(_attend_by_sdpa, *arguments, use_reentrant=False, preserve_rng_state=False)
         else:
             y = _attend_by_sdpa(*arguments)
-        return join_heads(y, self.algebra)
+        return product.join_heads(y, algebra=self.algebra)
 
     def _step(
         self, x: Float[Tensor, "batch 1 embed"], u: Tensor, v: Tensor, cache: KeyValueCache
@@ -191,7 +190,7 @@ class RelativeAttention(nn.Module):
             token, rings = (query, key, value), (cache.keys, cache.values)
             return decode_attention(token, (u, v), rings, cache.distances, cache.position, dim=self.algebra.dim)
         y = _attend_by_cache(*self._queries(query, u, v), self._heads(key), self._heads(value), cache)
-        return join_heads(y, self.algebra)
+        return product.join_heads(y, algebra=self.algebra)
 
     def _takes_kernel(self, query: Tensor) -> bool:
         """Whether the queries go through `window_attention`."""
@@ -210,7 +209,7 @@ class RelativeAttention(nn.Module):
         return self._heads(query), content_bias, position_bias
 
     def _heads(self, x: Float[Tensor, "*batch time embed"]) -> Float[Tensor, "*batch heads time d"]:
-        return split_heads(x, self.num_heads, self.algebra)
+        return product.split_heads(x, self.num_heads, algebra=self.algebra)
 
     def extra_repr(self) -> str:
         return f"{self.embed_dim}, num_heads={self.num_heads}, algebra={self.algebra.name}"

@@ -20,13 +20,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from copy import deepcopy
-from typing import Any, TypeVar
+from typing import Any, TypeGuard, TypeVar
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from algebranets.nn.conv import Conv1d, Conv2d, Conv3d
+from algebranets.nn.layer import Layer
 from algebranets.nn.linear import Linear
 from algebranets.product import in_format_of
 from algebranets.product import sparse as product
@@ -38,7 +39,7 @@ MIN_SPARSITY = 0.7
 ModelT = TypeVar("ModelT", bound=nn.Module)
 
 
-class SparseLinear(nn.Module):
+class SparseLinear(Layer):
     """A linear layer over an algebra that stores and multiplies only nonzero tuples. It is for inference only.
 
     The weight gets no gradients. `algebranets.sparse` makes it from a pruned `algebranets.nn.Linear`.
@@ -101,10 +102,10 @@ class SparseLinear(nn.Module):
         """Load a weight with any number of tuples. Check it before changing anything."""
         names = ("starts", "indices", "values")
         parts = {name: state_dict.get(prefix + name, getattr(self, name)) for name in names}
-        holds = any(prefix + name in state_dict for name in names)
+        holds = any(prefix + name in state_dict for name in names) and not self._other_algebra(state_dict, prefix)
         made = None if not holds or any(part.is_meta for part in parts.values()) else self._assembled(prefix, **parts)
         for own, part in ((self.indices, parts["indices"]), (self.values, parts["values"])):
-            if own.shape != part.shape:
+            if holds and own.shape != part.shape:
                 own.data = own.data.new_empty(part.shape)
         super()._load_from_state_dict(state_dict, prefix, *args)
         if made is not None and not self.starts.is_meta:
@@ -157,6 +158,8 @@ class SparseConv(nn.Module):
 def sparse(model: ModelT, at_least: float = MIN_SPARSITY, *, state: Mapping[str, Tensor] | None = None) -> ModelT:
     """Return a copy of a model whose pruned linear layers and 1 x 1 convolutions store only nonzero tuples.
 
+    If no layer becomes sparse, that is an error.
+
     Args:
         model: The model. Tuples that a `Pruner` masks count as zero.
         at_least: A layer becomes sparse if at least this share of its weight's tuples is zero.
@@ -172,10 +175,38 @@ def sparse(model: ModelT, at_least: float = MIN_SPARSITY, *, state: Mapping[str,
     """
     if not 0 < at_least <= 1:
         raise ValueError(f"at_least must lie between 0 and 1, as the share of tuples that are zero; got {at_least}.")
-    made = _converted(deepcopy(model), "", at_least, state, {})
+    done: dict[nn.Module, nn.Module] = {}
+    made = _converted(deepcopy(model), "", at_least, state, done)
+    if all(module is replacement for module, replacement in done.items()):
+        raise ValueError(_why_nothing_is_sparse(model, at_least, state is not None))
     if state is not None:
         _load(made, state)
     return made  # type: ignore[return-value]
+
+
+def _why_nothing_is_sparse(model: nn.Module, at_least: float, has_state: bool) -> str:
+    """The error of `sparse` for a model in which no layer became sparse."""
+    name = type(model).__name__
+    if any(isinstance(module, SparseLinear) for module in model.modules()):
+        return f"{name} is sparse already: use it as it is, or make a sparse copy of the dense model."
+    layers = [(path or name, layer) for path, layer in model.named_modules() if _can_become_sparse(layer)]
+    shares = {path: _compressed(layer).sparsity for path, layer in layers}
+    if not shares:
+        return (
+            f"{name} has no layer that can become sparse: only Linear and 1 x 1 convolutions of algebranets.nn can, if "
+            "they have no groups and no padding. Other layers stay dense."
+        )
+    if has_state:
+        return (
+            f"state must be the state_dict of a sparse copy of {name}, but it has no sparse layer in it: load it with "
+            "load_state_dict if it is that of a dense model."
+        )
+    sparsest = max(shares, key=lambda path: shares[path])
+    return (
+        f"no layer of {name} became sparse: at_least={at_least:g} of a layer's tuples must be zero, but the sparsest "
+        f"layer, {sparsest}, has {shares[sparsest]:.4g}. Prune the model first (algebranets.pruning.Pruner), or lower "
+        "at_least."
+    )
 
 
 def _load(model: nn.Module, state: Mapping[str, Tensor]) -> None:
@@ -214,26 +245,26 @@ def _sparse_layer(
     module: nn.Module, path: str, at_least: float, state: Mapping[str, Tensor] | None
 ) -> SparseLinear | SparseConv | None:
     """Return the sparse layer that replaces a module, or None if the module stays as it is."""
-    if isinstance(module, Linear):
-        if state is not None and f"{path}values" not in state:
-            return None
-        return _linear(module, at_least if state is None else 0)
-    if isinstance(module, Conv1d | Conv2d | Conv3d) and _has_one_place(module):
-        if state is not None and f"{path}linear.values" not in state:
-            return None
-        linear = _linear(module, at_least if state is None else 0)
-        return linear and SparseConv(linear, module.stride)
-    return None
+    if not _can_become_sparse(module):
+        return None
+    if state is not None and path + ("values" if isinstance(module, Linear) else "linear.values") not in state:
+        return None
+    weight = _compressed(module)
+    if state is None and weight.sparsity < at_least:
+        return None
+    linear = SparseLinear(weight, None if module.bias is None else module.bias.detach().clone())
+    return linear if isinstance(module, Linear) else SparseConv(linear, module.stride)
 
 
-def _linear(layer: Linear | Conv1d | Conv2d | Conv3d, at_least: float) -> SparseLinear | None:
+def _can_become_sparse(module: nn.Module) -> TypeGuard[Linear | Conv1d | Conv2d | Conv3d]:
+    """Whether the module is a linear layer over an algebra, or a convolution that is one at each position."""
+    if not isinstance(module, Conv1d | Conv2d | Conv3d):
+        return isinstance(module, Linear)
+    padding = ("same", "valid", (0,) * module.num_axes)
+    return module.groups == 1 and set(module.kernel_size) == {1} and module.padding in padding
+
+
+def _compressed(layer: Linear | Conv1d | Conv2d | Conv3d) -> TupleSparse:
     with torch.no_grad():
         stored = layer.weight
-        weight = compress(stored.reshape(stored.shape[:2]), layer.algebra)
-    bias = None if layer.bias is None else layer.bias.detach().clone()
-    return SparseLinear(weight, bias) if weight.sparsity >= at_least else None
-
-
-def _has_one_place(conv: Conv1d | Conv2d | Conv3d) -> bool:
-    """Whether the convolution is a linear layer at each position."""
-    return conv.groups == 1 and set(conv.kernel_size) == {1} and conv.padding in ("same", "valid", (0,) * conv.num_axes)
+        return compress(stored.reshape(stored.shape[:2]), layer.algebra)

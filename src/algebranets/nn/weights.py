@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 from jaxtyping import Shaped
 from torch import Tensor, nn
+from torch.nn.utils import parametrize
 
+from algebranets import algebra as algebras
 from algebranets import product
 from algebranets.algebra import Algebra
 from algebranets.nn import init
@@ -22,10 +24,12 @@ class AlgebraWeight:
 
     Args:
         name: The name of the parameter in its layer.
-        algebra: The algebra of the weight's tuples.
+        algebra: The algebra of the weight's tuples, an `Algebra` or a name such as "M2R".
         stacks: How many weights are stacked along the first axis, such as the gates of a GRU (3) or the
             projections of queries, keys and values (3).
         transposed: Whether the axes are (in, out), as in a transposed convolution, and not (out, in).
+        num_inputs: How many inputs the weight is multiplied with, one after the other: 2 in a bilinear layer, whose
+            third axis counts the tuples of the second input and is not that of a kernel.
 
     >>> import torch, algebranets as an
     >>> class Scaled(torch.nn.Module):
@@ -46,6 +50,10 @@ class AlgebraWeight:
     algebra: Algebra
     stacks: int = 1
     transposed: bool = False
+    num_inputs: int = 1
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "algebra", algebras.get(self.algebra))
 
     def tuples(self, stored: Tensor) -> Shaped[Tensor, "comp first second *kernel"]:
         """Rearrange a tensor that is stored like this weight into (component in table order, first, second, ...).
@@ -103,8 +111,24 @@ def reset_weights(layer: nn.Module, biases: Iterable[str] = ()) -> None:
     """
     for weight in algebra_weights(layer):
         with init.new_value(layer, weight.name) as value:
-            init.xavier_uniform_(value, weight.algebra, stacks=weight.stacks)
+            # Fans count the products with the first input. Each further input multiplies the number of terms in a sum.
+            terms = weight.algebra.multiplies / weight.algebra.dim
+            gain = terms ** ((1 - weight.num_inputs) / 2)
+            init.xavier_uniform_(value, gain, algebra=weight.algebra, stacks=weight.stacks)
     for name in biases:
         if getattr(layer, name, None) is not None:
             with init.new_value(layer, name) as value:
                 nn.init.zeros_(value)
+
+
+def own_class(module: nn.Module) -> None:
+    """Give a parametrized module its own class, because torch changes the class, which deep copies share.
+
+    Call it before you register or remove a parametrization. A module that is not parametrized is left as it is.
+
+    Args:
+        module: Any module.
+    """
+    if parametrize.is_parametrized(module):
+        shared = type(module)
+        module.__class__ = type(shared.__name__, shared.__bases__, dict(vars(shared)))

@@ -14,11 +14,11 @@ import torch.distributed as dist
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from algebranets import algebra as algebras
 from algebranets import checks, product
 from algebranets.algebra import Algebra
 from algebranets.nn.centered import Centered, affine, as_planes, center_by, sum_products
 from algebranets.nn.cholesky import cholesky, divide
+from algebranets.nn.layer import REQUIRED, Layer
 from algebranets.ops.device import sum_dtype
 from algebranets.product import auto
 
@@ -35,7 +35,7 @@ class Statistics(NamedTuple):
     eps: Float[Tensor, " chan"]
 
 
-class _Whitening(nn.Module):
+class _Whitening(Layer):
     num_dims: ClassVar[tuple[int, ...]]
     running_mean: Tensor | None
     running_covariance: Tensor | None
@@ -51,11 +51,11 @@ class _Whitening(nn.Module):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
         *,
-        algebra: Algebra | str,
+        algebra: Algebra | str = REQUIRED,
         sync: bool = True,
     ) -> None:
         super().__init__()
-        self.algebra = algebras.get(algebra)
+        self.algebra = self.resolve(algebra)
         checks.positive("eps", eps)
         if momentum is not None:
             checks.share("momentum", momentum)

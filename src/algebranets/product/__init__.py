@@ -13,12 +13,14 @@ from typing import Literal
 from jaxtyping import Float
 from torch import Tensor
 
+from algebranets import algebra as algebras
 from algebranets import checks
 from algebranets.algebra import Algebra
 from algebranets.product import auto, bilinear, blocks, kernels, reference
 from algebranets.product.activation import ACTIVATIONS
 from algebranets.product.blocks.matrix import real_weight
 from algebranets.product.cells import Direction, step
+from algebranets.product.channels import cat, chunk, join_heads, split, split_heads, tuples_per_head
 from algebranets.product.geometry import Geometry
 from algebranets.product.layout import (
     from_tuples,
@@ -32,6 +34,7 @@ from algebranets.product.layout import (
     weight_tuples,
     whole_tuples,
 )
+from algebranets.product.pairs import dot
 
 Lowering = Literal["auto", "blocks", "bilinear", "kernels", "reference"]
 
@@ -46,18 +49,25 @@ __all__ = [
     "Direction",
     "Geometry",
     "Lowering",
+    "cat",
     "check_lowering",
+    "chunk",
     "conv",
+    "dot",
     "from_tuples",
     "in_format_of",
+    "join_heads",
     "linear",
     "nearest_multiple",
     "num_tuples",
     "real_weight",
     "recurrent",
+    "split",
+    "split_heads",
     "step",
     "tuple_axis",
     "tuples",
+    "tuples_per_head",
     "weight_from_tuples",
     "weight_shape",
     "weight_tuples",
@@ -70,7 +80,7 @@ def linear(
     weight: Tensor,
     bias: Float[Tensor, " out"] | None = None,
     *,
-    algebra: Algebra,
+    algebra: Algebra | str,
     lowering: Lowering = "auto",
     stacks: int = 1,
     activation: str | None = None,
@@ -81,7 +91,7 @@ def linear(
         x: Planar features, (..., features). The last axis holds whole tuples.
         weight: The weights of ``stacks`` layers, one after the other, in the shape that `weight_shape` gives.
         bias: One number for each output feature, or None.
-        algebra: The algebra whose product is taken.
+        algebra: The algebra whose product is taken, an `Algebra` or a name such as "M2R".
         lowering: How the product is computed; "auto" chooses by device, shape and dtype (see `product.auto`).
         stacks: The number of layers in ``weight`` and ``bias``. Their outputs follow one another in the last axis.
         activation: None, "relu", "silu", "gelu", "sigmoid" or "tanh".
@@ -92,6 +102,7 @@ def linear(
     >>> linear(torch.tensor([[3.0, 4.0]]), i, algebra=C)  # i (3 + 4i) = -4 + 3i
     tensor([[-4.,  3.]])
     """
+    algebra = algebras.get(algebra)
     num_out, num_in = num_tuples(weight, algebra, stacks)
     _check_bias(bias, stacks * num_out * algebra.dim)
     if x.shape[-1] != num_in * algebra.dim:
@@ -114,7 +125,7 @@ def conv(
     bias: Tensor | None = None,
     *,
     geometry: Geometry,
-    algebra: Algebra,
+    algebra: Algebra | str,
     lowering: Lowering = "auto",
 ) -> Tensor:
     """A convolution over an algebra, transposed or not, in one to three spatial axes.
@@ -124,9 +135,10 @@ def conv(
         weight: The weight, in the shape that `weight_shape` gives. Its last axes are the spatial axes of the kernel.
         bias: One number for each output feature, or None.
         geometry: Stride, padding, dilation and groups. Groups divide the tuples, not the real channels.
-        algebra: The algebra whose product is taken.
+        algebra: The algebra whose product is taken, an `Algebra` or a name such as "M2R".
         lowering: How the product is computed; "auto" chooses by device, shape and dtype (see `product.auto`).
     """
+    algebra = algebras.get(algebra)
     if x.dim() == geometry.num_axes + 1:
         return conv(x[None], weight, bias, geometry=geometry, algebra=algebra, lowering=lowering)[0]
     first, second = num_tuples(weight, algebra)
@@ -148,7 +160,7 @@ def recurrent(
     state: tuple[Tensor, ...],
     directions: list[Direction],
     *,
-    algebra: Algebra,
+    algebra: Algebra | str,
     lowering: Lowering = "auto",
     batch_sizes: Tensor | None = None,
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
@@ -161,10 +173,11 @@ def recurrent(
         x: Planar features, (time, batch, features), or (rows, features) of a packed sequence with ``batch_sizes``.
         state: The initial states, each (direction, batch, features). The LSTM has two.
         directions: The parameters of each direction.
-        algebra: The algebra whose product is taken.
+        algebra: The algebra whose product is taken, an `Algebra` or a name such as "M2R".
         lowering: How the product is computed; "auto" chooses by device, shape and dtype (see `product.auto`).
         batch_sizes: The ``batch_sizes`` of torch's `PackedSequence`, or None.
     """
+    algebra = algebras.get(algebra)
     if lowering == "auto":
         lowering = auto.recurrent(mode, x, directions, algebra, batch_sizes)
     return _named(lowering).recurrent(mode, x, state, directions, algebra, batch_sizes)

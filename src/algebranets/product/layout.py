@@ -19,12 +19,13 @@ import torch
 from jaxtyping import Shaped
 from torch import Tensor
 
+from algebranets import algebra as algebras
 from algebranets import checks
 from algebranets.algebra import Algebra
 from algebranets.ops.device import is_channels_last
 
 
-def tuples(x: Tensor, algebra: Algebra, dim: int = -1) -> Tensor:
+def tuples(x: Tensor, algebra: Algebra | str, dim: int = -1) -> Tensor:
     """Split the channel axis of a tensor into two: (component in the order of the algebra's table, tuple).
 
     The result is a view if `Algebra.order` is the order of the table (R, C, H, ...), else a copy. Gradients flow
@@ -32,24 +33,24 @@ def tuples(x: Tensor, algebra: Algebra, dim: int = -1) -> Tensor:
 
     Args:
         x: Activations, whose channel axis holds tuples component by component in `Algebra.order`.
-        algebra: The algebra.
+        algebra: The algebra, an `Algebra` or a name such as "M2R".
         dim: The channel axis, -1 by default. Its size must be a multiple of the algebra's dim.
 
-    >>> from algebranets import H
-    >>> tuples(torch.zeros(7, 12), H).shape
+    >>> tuples(torch.zeros(7, 12), "H").shape
     torch.Size([7, 4, 3])
     """
+    algebra = algebras.get(algebra)
     dim = tuple_axis(x, algebra, dim)
     split = x.unflatten(dim, (algebra.dim, -1))
     return _reorder(split, dim, [algebra.order.index(k) for k in range(algebra.dim)])
 
 
-def from_tuples(t: Tensor, algebra: Algebra, dim: int = -2) -> Tensor:
+def from_tuples(t: Tensor, algebra: Algebra | str, dim: int = -2) -> Tensor:
     """Join the component axis of a tensor and the axis after it to one channel axis. This is the inverse of `tuples`.
 
     Args:
         t: Tuples, with components in the order of the algebra's table.
-        algebra: The algebra.
+        algebra: The algebra, an `Algebra` or a name such as "M2R".
         dim: The component axis, -2 by default. The axis after it counts tuples.
 
     >>> from algebranets import M2R
@@ -57,6 +58,7 @@ def from_tuples(t: Tensor, algebra: Algebra, dim: int = -2) -> Tensor:
     >>> torch.equal(from_tuples(tuples(x, M2R), M2R), x)
     True
     """
+    algebra = algebras.get(algebra)
     dim = _axis(t, dim)
     if t.shape[dim] != algebra.dim or dim + 1 == t.dim():
         raise ValueError(
@@ -66,17 +68,28 @@ def from_tuples(t: Tensor, algebra: Algebra, dim: int = -2) -> Tensor:
     return _reorder(t, dim, list(algebra.order)).flatten(dim, dim + 1)
 
 
-def tuple_axis(x: Tensor, algebra: Algebra, dim: int) -> int:
-    """The axis ``dim`` of ``x``, counted from the first. Raises an error unless it holds whole tuples."""
+def tuple_axis(x: Tensor, algebra: Algebra | str, dim: int, hint: str = "") -> int:
+    """The axis ``dim`` of ``x``, counted from the first. Raises an error unless it holds whole tuples.
+
+    ``hint`` is a sentence for the end of the error that says what to do.
+    """
     dim = _axis(x, dim)
-    _check_whole_tuples(x.shape[dim], algebra, f"the size of axis {dim}")
+    _check_whole_tuples(x.shape[dim], algebras.get(algebra), f"the size of axis {dim}", hint)
     return dim
 
 
-def whole_tuples(features: int, algebra: Algebra, what: str) -> int:
-    """The number of tuples in ``features`` real numbers. ``what`` is the name of ``features`` in errors."""
+def whole_tuples(features: int, algebra: Algebra | str, what: str, hint: str = "") -> int:
+    """The number of tuples in ``features`` real numbers.
+
+    Args:
+        features: The number of real numbers.
+        algebra: The algebra, an `Algebra` or a name such as "M2R".
+        what: The name of ``features`` in errors.
+        hint: A sentence for the end of the error that says what to do.
+    """
+    algebra = algebras.get(algebra)
     features = checks.whole(what, features)
-    _check_whole_tuples(features, algebra, what)
+    _check_whole_tuples(features, algebra, what, hint)
     return features // algebra.dim
 
 
@@ -104,17 +117,19 @@ def in_format_of(x: Tensor, y: Tensor) -> Tensor:
 
 
 def weight_shape(
-    algebra: Algebra, first: int, second: int, kernel: tuple[int, ...] = (), stacks: int = 1
+    algebra: Algebra | str, first: int, second: int, kernel: tuple[int, ...] = (), stacks: int = 1
 ) -> tuple[int, ...]:
     """The shape in which a weight of ``first`` x ``second`` tuples is stored."""
+    algebra = algebras.get(algebra)
     size = max(block.size for block in algebra.blocks)  # rho(w) may be larger than the stored weight
     checks.size("a weight", (stacks * size * first, size * second, *kernel))
     rows, columns = _unit(algebra)
     return checks.size("a weight", (stacks * rows * first, columns * second, *kernel))
 
 
-def num_tuples(weight: Tensor, algebra: Algebra, stacks: int = 1) -> tuple[int, int]:
+def num_tuples(weight: Tensor, algebra: Algebra | str, stacks: int = 1) -> tuple[int, int]:
     """The number of tuples along the ``first`` and the ``second`` axis of a stored weight."""
+    algebra = algebras.get(algebra)
     rows, columns = _unit(algebra)
     first, second = weight.shape[:2]
     if first % (rows * stacks) or second % columns:
@@ -126,9 +141,10 @@ def num_tuples(weight: Tensor, algebra: Algebra, stacks: int = 1) -> tuple[int, 
 
 
 def weight_tuples(
-    weight: Tensor, algebra: Algebra, transposed: bool = False, stacks: int = 1
+    weight: Tensor, algebra: Algebra | str, transposed: bool = False, stacks: int = 1
 ) -> Shaped[Tensor, "comp first second *kernel"]:
     """Split a stored weight into (component in table order, first, second, ...). Stacks are part of ``first``."""
+    algebra = algebras.get(algebra)
     if not algebra.folded:
         return weight.unflatten(0, (stacks, algebra.dim, -1)).transpose(0, 1).flatten(1, 2)
     size = algebra.blocks[0].size
@@ -137,9 +153,10 @@ def weight_tuples(
 
 
 def weight_from_tuples(
-    t: Shaped[Tensor, "comp first second *kernel"], algebra: Algebra, transposed: bool = False, stacks: int = 1
+    t: Shaped[Tensor, "comp first second *kernel"], algebra: Algebra | str, transposed: bool = False, stacks: int = 1
 ) -> Tensor:
     """Store a weight that is given by its components. This is the inverse of `weight_tuples`."""
+    algebra = algebras.get(algebra)
     split = t.unflatten(1, (stacks, -1))
     if not algebra.folded:
         return split.transpose(0, 1).flatten(0, 2)
@@ -161,14 +178,14 @@ def _axis(x: Tensor, dim: int) -> int:
     return dim % num_axes
 
 
-def _check_whole_tuples(features: int, algebra: Algebra, what: str) -> None:
+def _check_whole_tuples(features: int, algebra: Algebra, what: str, hint: str = "") -> None:
     """Raise an error unless ``features`` make whole tuples. While a graph is traced, it may be a symbol or a tensor."""
     if features <= 0 or features % algebra.dim:
         below = features // algebra.dim * algebra.dim
         near = f"{below} or {below + algebra.dim}" if below > 0 else str(algebra.dim)
         raise ValueError(
             f"{what} is {features}, which does not hold whole {algebra.name} tuples: "
-            f"it must be a multiple of {algebra.dim}, such as {near}."
+            f"it must be a multiple of {algebra.dim}, such as {near}.{hint and ' '}{hint}"
         )
 
 

@@ -20,7 +20,7 @@ def linear(
 ) -> Float[Tensor, "*batch out"]:
     """``y_o = sum_i w_oi . x_i``, products taken in ``algebra``."""
     w, xs = weight_tuples(weight, algebra, stacks=stacks), tuples(x, algebra)
-    ys = _over_table(lambda i, j: F.linear(xs[..., j, :], w[i]).unflatten(-1, (stacks, -1)), algebra)
+    ys = over_table(lambda i, j: F.linear(xs[..., j, :], w[i]).unflatten(-1, (stacks, -1)), algebra)
     y = from_tuples(torch.stack(ys, dim=-2), algebra).flatten(-2)
     return y if bias is None else y + bias.to(y.dtype)
 
@@ -28,9 +28,19 @@ def linear(
 def conv(x: Tensor, weight: Tensor, bias: Tensor | None, algebra: Algebra, geometry: Geometry) -> Tensor:
     """A convolution, transposed or not, with products taken in ``algebra``."""
     w, xs = weight_tuples(weight, algebra, geometry.transposed), tuples(x, algebra, dim=1)
-    ys = _over_table(lambda i, j: geometry.convolve(xs[:, j], w[i]), algebra)
+    ys = over_table(lambda i, j: geometry.convolve(xs[:, j], w[i]), algebra)
     y = from_tuples(torch.stack(ys, dim=1), algebra, dim=1)
     return y if bias is None else y + bias.to(y.dtype).unflatten(0, (-1, *[1] * geometry.num_axes))
+
+
+def dot(
+    x: Float[Tensor, "*batch left"], y: Float[Tensor, "*batch right"], algebra: Algebra
+) -> Float[Tensor, "*batch out"]:
+    """``z_o = sum_n x_on . y_n``, products of activations taken in ``algebra``."""
+    ys = tuples(y, algebra)
+    xs = tuples(x, algebra).unflatten(-1, (-1, ys.shape[-1]))
+    zs = over_table(lambda i, j: (xs[..., i, :, :] @ ys[..., j, :, None]).squeeze(-1), algebra)
+    return from_tuples(torch.stack(zs, dim=-2), algebra)
 
 
 def recurrent(
@@ -63,7 +73,7 @@ def recurrent(
     return output.reshape(*x.shape[:-1], output.shape[-1]), tuple(torch.stack(s) for s in zip(*finals, strict=True))
 
 
-def _over_table(times: Callable[[int, int], Tensor], algebra: Algebra) -> list[Tensor]:
+def over_table(times: Callable[[int, int], Tensor], algebra: Algebra) -> list[Tensor]:
     """Sum real products over the table, as in the paper's example code. Returns the components of the result.
 
     ``times(i, j)`` is the real product of weight component i and input component j.

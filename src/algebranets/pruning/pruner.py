@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from algebranets import checks
+from algebranets.nn.weights import own_class
 from algebranets.pruning.criteria import CRITERIA
 from algebranets.pruning.schedule import Schedule
 from algebranets.pruning.weights import Weight, prunable, weights
@@ -108,10 +109,11 @@ class Pruner:
         self.criterion, self.unit, self.scope, self.regrow = criterion, unit, scope, regrow
         self._check_criterion()
         self._check_weights()
+        self._check_target()
         self.count = 0
         masks = [Mask(weight.stored, regrow) for weight in self.weights]
         for weight, mask in zip(self.weights, masks, strict=True):
-            _own_class(weight.layer)
+            own_class(weight.layer)
             parametrize.register_parametrization(weight.layer, weight.name, mask)
         self.at(0)
 
@@ -135,8 +137,8 @@ class Pruner:
             if not (weight.name in weight.layer._parameters or parametrize.is_parametrized(weight.layer, weight.name)):
                 raise ValueError(
                     f"{weight.path} must be a parameter to be pruned, but a hook computes it in each forward, as with "
-                    "torch.nn.utils.weight_norm, spectral_norm and prune: use those of "
-                    "torch.nn.utils.parametrizations, or remove the hook."
+                    "torch.nn.utils.weight_norm, spectral_norm and prune: use the norms of algebranets.nn.utils, or "
+                    "remove the hook."
                 )
             if _masks(weight):
                 raise ValueError(f"{weight.path} has the mask of another Pruner: finish() that one first.")
@@ -144,6 +146,19 @@ class Pruner:
                 raise ValueError(f"{weight.path} is sharded already: make the Pruner before fully_shard.")
             if self.schedule.due(0):
                 _check_finite(weight, weight.stored)
+
+    def _check_target(self) -> None:
+        """Raise an error if the target is less than half a tuple of every weight, so that nothing would be pruned."""
+        sizes = [
+            weight.stored.numel() // (weight.algebra.dim if self.unit == "tuple" else 1) for weight in self.weights
+        ]
+        most, target = sum(sizes) if self.scope == "global" else max(sizes), self.schedule.target
+        if not round(target * most):
+            where = "the model's weights have" if self.scope == "global" else "the largest weight has"
+            raise ValueError(
+                f"target={target:g} would prune nothing: {where} {most} {self.unit}s, and {target:g} of them rounds to "
+                f"0. The target must be larger than {0.5 / most:.3g}, or the layers must be larger."
+            )
 
     def step(self) -> None:
         """Count one training step, and update the masks if the schedule says so. Call it after each optimizer step."""
@@ -214,6 +229,17 @@ class Pruner:
         masked = [weight for weight in (self.weights if model is None else weights(model)) if _masks(weight)]
         if not masked:
             raise ValueError("the model must have the masks of a Pruner to be finished; it has none.")
+        masks = [mask.kept for weight in masked for mask in _masks(weight)]
+        if not any(kept.is_meta or not kept.all() for kept in masks):
+            if model is not None:
+                raise ValueError(
+                    "nothing was pruned in this copy: copy the buffers of the pruned model too, as AveragedModel does, "
+                    "or copy the model when it is pruned."
+                )
+            raise ValueError(
+                f"nothing was pruned, in {self.count} of {self.schedule.steps} steps: call step() after each optimizer "
+                "step, or prune(share) to prune at once, and then finish()."
+            )
         for weight in masked:
             if any(_is_sharded(original) for original in _chain(weight).parameters()):
                 raise ValueError(
@@ -221,7 +247,7 @@ class Pruner:
                     "state_dict into a model that is not sharded and has a Pruner of its own, and finish() that one."
                 )
         for weight in masked:
-            _own_class(weight.layer)
+            own_class(weight.layer)
             parametrize.remove_parametrizations(weight.layer, weight.name, leave_parametrized=True)
 
 
@@ -278,13 +304,6 @@ def _check_finite(weight: Weight, value: Tensor) -> None:
     """Raise an error for NaN and infinity: their sizes are meaningless, and computing eigenvalues can crash."""
     if not value.is_meta and not value.isfinite().all():
         raise ValueError(f"{weight.path} must be finite to be pruned; it holds NaN or infinity: training has diverged.")
-
-
-def _own_class(module: nn.Module) -> None:
-    """Give a parametrized module its own class, because torch changes the class, which deep copies share."""
-    if parametrize.is_parametrized(module):
-        shared = type(module)
-        module.__class__ = type(shared.__name__, shared.__bases__, dict(vars(shared)))
 
 
 def _is_sharded(tensor: Tensor) -> bool:

@@ -41,8 +41,10 @@ class Schedule:
     name: str = "cubic"
 
     def __post_init__(self) -> None:
-        if not 0 <= self.target < 1:
-            raise ValueError(f"target must lie between 0 and 1, as the share of tuples to prune; got {self.target}.")
+        if not 0 < self.target < 1:
+            raise ValueError(
+                f"target must lie between 0 and 1, both excluded, as the share of tuples to prune; got {self.target}."
+            )
         checks.one_of("schedule", self.name, SCHEDULES)
         if not 0 <= self.begin < self.end <= 1:
             raise ValueError(

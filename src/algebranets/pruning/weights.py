@@ -20,6 +20,7 @@ class Weight(AlgebraWeight):
         algebra: The algebra of the weight's tuples.
         stacks: How many weights are stacked along the first axis, such as the gates of a GRU.
         transposed: Whether the axes are (in, out), as in a transposed convolution, and not (out, in).
+        num_inputs: How many inputs the weight is multiplied with: 2 in a bilinear layer.
         path: The name of the parameter in the model, such as ``stage1.0.conv1.weight``.
         layer: The layer that has the parameter.
 
@@ -80,7 +81,7 @@ def prunable(model: nn.Module, only: str = "") -> list[Weight]:
             names = ", ".join(weight.path for weight in found) or "none"
             raise ValueError(f"layers must match some weights of {type(model).__name__}: {names}; got {only!r}.")
         return chosen
-    convolutions = [weight.layer for weight in found if weight.stored.dim() > 2]
+    convolutions = [weight.layer for weight in found if weight.stored.dim() > 2 and weight.num_inputs == 1]
     linears = [module for module in model.modules() if _is_linear(module)]
     spared = (*convolutions[:1], *linears[-1:])
     chosen = [weight for weight in found if not any(weight.layer is layer for layer in spared)]

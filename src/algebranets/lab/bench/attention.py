@@ -12,12 +12,12 @@ from torch.utils.checkpoint import checkpoint
 
 from algebranets import algebra as algebras
 from algebranets import nn as ann
+from algebranets import product
 from algebranets.algebra import Algebra
 from algebranets.lab.bench.case import Case
 from algebranets.lab.bench.case import measure as measure_case
 from algebranets.lab.bench.rows import Row
 from algebranets.lab.bench.timing import Run
-from algebranets.nn.attention import join_heads
 from algebranets.nn.relative import sinusoids
 
 ALGEBRAS = ("R", "M2R")
@@ -80,7 +80,7 @@ class _Flex(ann.RelativeAttention):
             y = checkpoint(flex, *arguments, use_reentrant=False, preserve_rng_state=False)
         else:
             y = flex(*arguments)
-        return self.out_proj(join_heads(y, self.algebra))
+        return self.out_proj(product.join_heads(y, algebra=self.algebra))
 
 
 def window_mask(time: int, window: int, device: torch.device) -> BlockMask:

@@ -51,7 +51,10 @@ def list_algebras() -> None:
 
 def show_algebra(
     name: Annotated[
-        str, typer.Argument(help="A name, a constructor such as 'clifford(3,0)', or a .toml, .json or .txt file.")
+        str,
+        typer.Argument(
+            help="A name such as M2R or quaternions, a constructor such as 'Cl(3,0)', or a .toml, .json or .txt file."
+        ),
     ],
 ) -> None:
     """Print an algebra's multiplication table, its properties, and how its products are computed."""

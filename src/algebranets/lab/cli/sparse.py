@@ -25,13 +25,11 @@ def sparse(
     model = load(run)
     file, described = describe(run)
     least = MIN_SPARSITY if at_least is None else at_least
-    made = sparse(model, least)
+    try:
+        made = sparse(model, least)
+    except ValueError as error:
+        raise ValueError(f"{run}: {error} `algebranets train --set pruning.sparsity=0.9` prunes a model.") from None
     layers = [module for module in made.modules() if isinstance(module, SparseLinear)]
-    if not layers:
-        raise ValueError(
-            f"{run} has no linear layer or 1 x 1 convolution with at least {100 * least:g} % of its tuples zero. Train "
-            "with --set pruning.sparsity=0.9, or lower --at-least."
-        )
     publish(made, described["model"], model.algebra, described["options"], out)  # type: ignore[arg-type]
     full = sum(layer.in_features * layer.out_features // layer.algebra.dim for layer in layers)
     gone = 1 - sum(layer.values.numel() for layer in layers) / full

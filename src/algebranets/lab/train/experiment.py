@@ -37,8 +37,8 @@ class Experiment:
 
     Args:
         recipe: The name of its recipe.
-        algebra: The name of an algebra, or the path of a table file. A path is replaced by the `Algebra`, because the
-            file may change.
+        algebra: The name of an algebra, or the path of a table file. A common name such as "quaternions" is replaced
+            by the algebra's own name, and a path by the `Algebra`, because the file may change.
         model: The model's ``name`` (a key of `algebranets.models.MODELS`) and its constructor's options.
         data: The data set, and how batches are made from it.
         optimizer: The optimizer.
@@ -79,8 +79,8 @@ class Experiment:
     def __post_init__(self) -> None:
         checks.fields(self)
         algebra = algebras.get(self.algebra)  # raises an error if there is no such algebra
-        if isinstance(self.algebra, str) and Path(self.algebra).is_file():
-            object.__setattr__(self, "algebra", algebra)
+        if isinstance(self.algebra, str):
+            object.__setattr__(self, "algebra", algebra if Path(self.algebra).is_file() else algebra.name)
         checks.whole("evaluations", self.evaluations, least=1)
         checks.between("label_smoothing", self.label_smoothing, 0, 1)
         checks.between("judged_over", self.judged_over, 0, 1)

@@ -8,6 +8,7 @@ from math import prod
 import torch
 from torch import Tensor
 
+from algebranets import algebra as algebras
 from algebranets.algebra import Algebra, Block
 from algebranets.ops.combine import combine
 from algebranets.product import auto
@@ -35,8 +36,9 @@ def matrix(
     return cells.reshape(-1, block.size * second, *kernel)
 
 
-def real_weight(weight: Tensor, algebra: Algebra) -> Tensor:
+def real_weight(weight: Tensor, algebra: Algebra | str) -> Tensor:
     """L(w): the weight with which torch's layer computes the same, (A * out, A * in, *kernel), including zeros."""
+    algebra = algebras.get(algebra)
     tuples = weight_tuples(weight, algebra)
     _, first, second, *kernel = tuples.shape
     coefficients = {(i, j, k): c for i, j, k, c in algebra.terms}

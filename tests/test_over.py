@@ -1,0 +1,191 @@
+"""`algebranets.over`: torch.nn's names with an algebra bound."""
+
+import copy
+import inspect
+import io
+import pickle
+import re
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch import nn as tnn
+
+import algebranets as an
+from algebranets.algebra import M2R, H, R
+from conftest import over_kinds
+from zoo import ONE_EACH
+
+nn = an.over("H")
+
+
+class Derived(nn.Linear):
+    """A layer that a user derives from a class with a bound algebra."""
+
+    def __init__(self, features, scale=2.0):
+        super().__init__(features, features)
+        self.scale = scale
+
+    def forward(self, x):
+        return self.scale * super().forward(x)
+
+
+class Holder(tnn.Module):
+    """A module that keeps a class, as many models keep the class of their norms."""
+
+    def __init__(self):
+        super().__init__()
+        self.kind = nn.Conv2d
+
+
+@pytest.mark.parametrize("example", ONE_EACH, ids=lambda example: example.name)
+def test_every_layer_is_made_over_the_bound_algebra(example):
+    sizes = (size * H.dim for size in example.sizes)
+    options = {k: v * H.dim if k in example.sized else v for k, v in example.options.items()}
+    layer = getattr(nn, example.name)(*sizes, *example.rest, **options)
+    assert type(layer) is type(example.make(H))
+    assert str(layer) == str(example.make(H))
+    assert layer.algebra == H
+
+
+@over_kinds
+def test_one_line_gives_the_same_network(algebra):
+    nn = an.over(algebra)
+    torch.manual_seed(0)
+    short = nn.Sequential(nn.Linear(2 * algebra.dim, algebra.dim), nn.ReLU(), nn.Linear(algebra.dim, algebra.dim))
+    torch.manual_seed(0)
+    long = tnn.Sequential(
+        an.nn.Linear(2 * algebra.dim, algebra.dim, algebra=algebra),
+        tnn.ReLU(),
+        an.nn.Linear(algebra.dim, algebra.dim, algebra=algebra),
+    )
+    x = torch.randn(3, 2 * algebra.dim)
+    assert torch.equal(short(x), long(x))
+
+
+def test_two_algebras_are_used_side_by_side():
+    first, second = an.over("H"), an.over("M2R")
+    layers = [first.Linear(8, 8), second.Linear(8, 8), first.Linear(8, 8)]
+    assert [layer.algebra for layer in layers] == [H, M2R, H]
+    with pytest.raises(ValueError, match="Linear needs an algebra"):
+        an.nn.Linear(8, 8)
+
+
+def test_one_layer_may_have_another_algebra():
+    assert nn.Linear(7, 5, algebra="R").algebra == R
+
+
+def test_bound_classes_are_tested_for_and_derived_from_like_torchs():
+    linear, derived = nn.Linear(8, 8), Derived(8)
+    assert isinstance(linear, nn.Linear)
+    assert isinstance(linear, an.nn.Linear)
+    assert isinstance(derived, Derived)
+    assert isinstance(derived, nn.Linear)
+    assert not isinstance(linear, Derived)
+    assert not isinstance(linear, nn.Conv2d)
+    assert issubclass(an.nn.Linear, nn.Linear)
+    assert issubclass(Derived, nn.Linear)
+    assert not issubclass(an.nn.Linear, Derived)
+    assert derived.algebra == H
+    x = torch.randn(3, 8)
+    assert torch.equal(derived(x), 2 * tnn.functional.linear(x, an.product.real_weight(derived.weight, H)))
+
+
+def test_models_and_classes_are_pickled_and_copied():
+    for value in (nn, nn.Linear, Derived):
+        assert pickle.loads(pickle.dumps(value)) is value
+    assert copy.deepcopy(nn.Linear) is nn.Linear
+    assert pickle.loads(pickle.dumps(Holder())).kind is nn.Conv2d
+    buffer = io.BytesIO()
+    model = tnn.Sequential(Derived(8), nn.Linear(8, 4))
+    torch.save(model, buffer)
+    buffer.seek(0)
+    x = torch.randn(3, 8)
+    assert torch.equal(torch.load(buffer, weights_only=False)(x), model(x))
+
+
+def test_help_shows_the_arguments():
+    assert inspect.signature(nn.Linear).parameters["algebra"].default == "H"
+    assert list(inspect.signature(nn.Linear).parameters)[:2] == ["in_features", "out_features"]
+    assert list(inspect.signature(Derived).parameters) == ["features", "scale"]
+    assert nn.Linear.__doc__ == an.nn.Linear.__doc__
+    assert repr(nn.Linear) == "algebranets.over(H).Linear"
+    assert repr(nn.init) == "algebranets.over(H).init"
+
+
+def test_class_methods_have_the_algebra():
+    vectors = torch.randn(5, 8)
+    layer = nn.Embedding.from_pretrained(vectors)
+    assert layer.algebra == H
+    assert torch.equal(layer.weight, vectors)
+    assert nn.EmbeddingBag.from_pretrained(vectors).algebra == H
+    with pytest.raises(ValueError, match="Embedding needs an algebra"):
+        an.nn.Embedding.from_pretrained(vectors)
+
+
+def test_functions_have_the_algebra():
+    x = torch.randn(2, 16, 4)
+    assert torch.equal(nn.functional.glu(x, 1), an.nn.functional.glu(x, 1, algebra=H))
+    assert nn.functional.relu is torch.nn.functional.relu
+    weight = nn.Linear(8, 8).weight
+    torch.manual_seed(0)
+    first = nn.init.kaiming_normal_(weight, mode="fan_out", nonlinearity="relu").clone()
+    torch.manual_seed(0)
+    assert torch.equal(first, an.nn.init.kaiming_normal_(weight, mode="fan_out", nonlinearity="relu", algebra=H))
+    assert nn.init.zeros_ is torch.nn.init.zeros_
+    assert torch.equal(nn.cat([x, x], 1), an.cat([x, x], 1, algebra=H))
+    assert torch.equal(nn.chunk(x, 2, 1)[1], an.chunk(x, 2, 1, algebra=H)[1])
+    assert torch.equal(nn.split(x, [4, 12], 1)[1], an.split(x, [4, 12], 1, algebra=H)[1])
+    assert torch.equal(nn.tuples(x, 1), an.tuples(x, H, 1))
+    assert torch.equal(nn.from_tuples(nn.tuples(x, 1), 1), x)
+    assert torch.equal(nn.join_heads(nn.split_heads(x.mT, 2)), x.mT)
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"), [("Relu", "ReLU"), ("Conv2D", "Conv2d"), ("Linaer", "Linear"), ("BatchNrom2d", "BatchNorm2d")]
+)
+def test_a_misspelled_name_is_an_error_with_a_hint(name, hint):
+    for module in (nn, an.nn):
+        with pytest.raises(AttributeError, match=f"has no attribute '{name}'. Did you mean '{hint}'?"):
+            getattr(module, name)
+
+
+def test_an_unknown_algebra_is_an_error():
+    with pytest.raises(ValueError, match="unknown algebra 'X'"):
+        an.over("X")
+
+
+PROGRAM = """
+import algebranets as an
+nn = an.over("H")
+reveal_type(nn.ReLU())
+reveal_type(nn.Linear(8, 8))
+reveal_type(nn.Transformer())
+reveal_type(an.nn.ReLU())
+reveal_type(nn.cat([], 1))
+nn.Relu()
+an.nn.Relu()
+nn.RNNBase()
+"""
+
+
+@pytest.mark.slow
+def test_mypy_knows_the_names(tmp_path):
+    (tmp_path / "program.py").write_text(PROGRAM)
+    command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", tmp_path / "cache", "program.py"]
+    lines = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True).stdout.splitlines()
+    expected = [
+        ":4: .*torch.nn.modules.activation.ReLU",
+        ":5: .*algebranets.nn.linear.Linear",
+        ":6: .*algebranets.nn.transformer.Transformer",
+        ":7: .*torch.nn.modules.activation.ReLU",
+        ":8: .*torch._tensor.Tensor",
+        ':9: error: "Namespace" has no attribute "Relu"',
+        ':10: error: Module has no attribute "Relu"',
+        ':11: error: "Namespace" has no attribute "RNNBase"',
+        "Found 3 errors",
+    ]
+    assert len(lines) == len(expected), lines
+    for line, pattern in zip(lines, expected, strict=True):
+        assert re.search(pattern, line), line
