@@ -1,17 +1,24 @@
-"""Two laws of tuples: multiplication of all tuples on the right, and permutation of whole tuples."""
+"""Products of tuples, and two laws: multiplication of all tuples on the right, and permutation of whole tuples."""
 
 import torch
 
 import algebranets as an
 
 
+def multiplied(x, y, algebra):
+    """The products of tuples with their components on the last axis, term by term."""
+    x, y = torch.broadcast_tensors(x, y)
+    out = torch.zeros_like(x)
+    for i, j, k, c in algebra.terms:
+        out[..., k] += c * x[..., i] * y[..., j]
+    return out
+
+
 def times(x, q, algebra, dim):
     """Multiply every tuple of ``x`` on its right by the tuple ``q``. ``dim`` is the channel axis."""
-    t = an.tuples(x, algebra, dim).movedim(dim if dim >= 0 else dim - 1, 0)
-    y = torch.zeros_like(t)
-    for i, j, k, c in algebra.terms:
-        y[k] += c * t[i] * q[j]
-    return an.from_tuples(y.movedim(0, dim if dim >= 0 else dim - 1), algebra, dim if dim >= 0 else dim - 1)
+    axis = dim % x.dim()
+    t = an.tuples(x, algebra, axis).movedim(axis, -1)
+    return an.from_tuples(multiplied(t, q, algebra).movedim(-1, axis), algebra, axis)
 
 
 def permuted(x, order, algebra, dim):

@@ -362,7 +362,7 @@ def test_what_has_no_formula_is_named():
     assert not account(model, torch.randn(2, 3)).unknown
 
 
-def test_layers_that_are_not_called_are_named_and_not_counted_as_free():
+def test_layers_that_are_not_called_are_listed_as_unknown():
     class Direct(nn.Module):
         def __init__(self):
             super().__init__()

@@ -73,7 +73,7 @@ def test_gradients_are_those_of_differences(algebra):
     def loss(x, *parameters):
         return torch.func.functional_call(layer, dict(zip(names, parameters, strict=True)), (x, TARGET)).loss
 
-    assert gradcheck(loss, (rows(algebra), *values))
+    assert gradcheck(loss, (rows(algebra), *values), fast_mode=True)  # along random directions
 
 
 @pytest.mark.parametrize("algebra", CATALOGUE.values(), ids=str)
@@ -113,15 +113,15 @@ def test_sparse_copies_and_state_dicts_compute_the_same():
     other = make(H)
     other.load_state_dict(layer.state_dict())
     torch.testing.assert_close(other.log_prob(x), layer.log_prob(x))
-    with pytest.raises(RuntimeError, match=r"head is over diagonal\(4\), but the weights .* are those of H"):
+    with pytest.raises(RuntimeError, match=r"head is over diagonal\(4\), but the state dict holds weights over H"):
         make(an.algebra.get("diagonal(4)")).load_state_dict(layer.state_dict())
     before = copy.deepcopy(layer.state_dict())
     layer.reset_parameters()
     assert all(not torch.equal(before[name], p) for name, p in layer.named_parameters())
 
 
-def test_autocast_and_half_the_precision():
-    """Torch's own layer does not run under autocast on a CPU, nor on a GPU if its input has half the precision."""
+def test_it_runs_under_autocast_and_in_half_precision():
+    """Torch's own layer does not run under autocast on a CPU, nor on a GPU if its input is in half precision."""
     layer = an.nn.AdaptiveLogSoftmaxWithLoss(20, 12, CUTOFFS, div_value=2.0, algebra=H)
     x = torch.randn(7, 20)
     with torch.autocast("cpu", dtype=torch.bfloat16):

@@ -11,18 +11,10 @@ from algebranets import CROSS, M2R, C, H, R, product
 from algebranets.algebra import CATALOGUE, cayley_dickson
 from algebranets.pruning import Pruner, prunable
 from conftest import ALGEBRAS, over_kinds
+from laws import multiplied, times
 
 F64 = torch.float64
 over_catalogue = pytest.mark.parametrize("algebra", CATALOGUE.values(), ids=str)
-
-
-def times(x, y, algebra):
-    """The products of tuples with components on the last axis, term by term."""
-    x, y = torch.broadcast_tensors(x, y)
-    out = torch.zeros_like(x)
-    for i, j, k, c in algebra.terms:
-        out[..., k] += c * x[..., i] * y[..., j]
-    return out
 
 
 def tuples_last(x, algebra):
@@ -41,7 +33,7 @@ def activations(algebra, *shape):
 def test_dot_sums_products_of_tuples(algebra):
     x, y = activations(algebra, 2, 7, 3 * 5), activations(algebra, 2, 7, 5)
     left, right = tuples_last(x, algebra).unflatten(-2, (3, 5)), tuples_last(y, algebra)
-    expected = times(left, right[..., None, :, :], algebra).sum(-2)
+    expected = multiplied(left, right[..., None, :, :], algebra).sum(-2)
     for lowering in ("auto", "reference"):
         z = product.dot(x, y, algebra=algebra, lowering=lowering)
         torch.testing.assert_close(z, from_tuples_last(expected, algebra))
@@ -55,8 +47,8 @@ def test_bilinear_is_the_sum_over_pairs_of_weight_times_first_times_second(algeb
         layer.bias.normal_()
     x, z = activations(algebra, 2, 7, 3), activations(algebra, 2, 7, 5)
     w = layer.weight_tuples.movedim(0, -1)  # (out, in1, in2, component)
-    first = times(w, tuples_last(x, algebra)[..., None, :, None, :], algebra)
-    both = times(first, tuples_last(z, algebra)[..., None, None, :, :], algebra)
+    first = multiplied(w, tuples_last(x, algebra)[..., None, :, None, :], algebra)
+    both = multiplied(first, tuples_last(z, algebra)[..., None, None, :, :], algebra)
     expected = from_tuples_last(both.sum((-3, -2)), algebra) + layer.bias
     torch.testing.assert_close(layer(x, z), expected)
 
@@ -65,19 +57,15 @@ def test_bilinear_is_the_sum_over_pairs_of_weight_times_first_times_second(algeb
 def test_over_an_associative_algebra_the_second_input_may_be_multiplied_before_or_after(algebra):
     layer = an.nn.Bilinear(*(n * algebra.dim for n in (3, 5, 2)), bias=False, dtype=F64, algebra=algebra)
     x, z, q = activations(algebra, 7, 3), activations(algebra, 7, 5), torch.randn(algebra.dim, dtype=F64)
-
-    def by_q(y):
-        return from_tuples_last(times(tuples_last(y, algebra), q, algebra), algebra)
-
-    torch.testing.assert_close(layer(x, by_q(z)), by_q(layer(x, z)))
+    torch.testing.assert_close(layer(x, times(z, q, algebra, -1)), times(layer(x, z), q, algebra, -1))
 
 
 def test_over_the_octonions_it_matters_where_the_brackets_are():
     octonions = cayley_dickson(3)
     layer = an.nn.Bilinear(8, 8, 8, bias=False, dtype=F64, algebra=octonions)
-    x, z, q = (torch.randn(1, 8, dtype=F64) for _ in range(3))
-    outside = times(layer(x, z), q, octonions)
-    assert not torch.allclose(layer(x, times(z, q, octonions)), outside)
+    x, z, q = torch.randn(1, 8, dtype=F64), torch.randn(1, 8, dtype=F64), torch.randn(8, dtype=F64)
+    outside = times(layer(x, z), q, octonions, -1)
+    assert not torch.allclose(layer(x, times(z, q, octonions, -1)), outside)
 
 
 @over_kinds
@@ -92,7 +80,7 @@ def test_gradients_are_those_of_differences(algebra):
 
 
 @over_catalogue
-def test_the_weight_shrinks_twice(algebra):
+def test_the_weight_shrinks_by_the_square_of_the_dim(algebra):
     sizes = [n * algebra.dim for n in (3, 5, 2)]
     layer = an.nn.Bilinear(*sizes, algebra=algebra)
     assert layer.weight.numel() * algebra.dim**2 == sizes[0] * sizes[1] * sizes[2]
@@ -137,8 +125,8 @@ def test_torchs_counter_knows_torchs_bilinear_layer():
     assert counter.get_total_flops() == 2 * (7 * 2 * 3 + 7 * 2 * 3 * 5)
 
 
-def test_a_pruner_removes_whole_tuples_and_spares_no_bilinear_layer():
-    """A weight with three axes is spared as the first convolution, unless its third axis counts a second input."""
+def test_a_pruner_prunes_whole_tuples_of_bilinear_layers():
+    """A weight with three axes is kept dense as the first convolution, unless its third axis counts a second input."""
     bilinear = an.nn.Bilinear(16, 24, 32, algebra=H)
     model = nn.ModuleList([bilinear, an.nn.Conv1d(32, 32, 3, algebra=H), an.nn.Linear(32, 32, algebra=H)])
     assert [weight.path for weight in prunable(model)] == ["0.weight"]
@@ -150,13 +138,14 @@ def test_a_pruner_removes_whole_tuples_and_spares_no_bilinear_layer():
     assert cost.multiplies - cost.multiplies_left == (kept == 0).sum() * 16
 
 
+@pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
-def test_in_autocast_the_output_keeps_the_weights_precision_as_in_torch(dtype):
-    layer = an.nn.Bilinear(8, 12, 4, algebra=H)
+def test_under_autocast_the_output_has_the_dtype_of_the_weight_as_in_torch(dtype, bias):
+    layer = an.nn.Bilinear(8, 12, 4, bias, algebra=H)
     x, z = torch.randn(7, 8), torch.randn(7, 12)
     with torch.autocast("cpu", dtype=dtype):
         y = layer(x, z)
-        assert y.dtype == nn.Bilinear(8, 12, 4)(x, z).dtype == torch.float32
+        assert y.dtype == nn.Bilinear(8, 12, 4, bias)(x, z).dtype == torch.float32
         torch.testing.assert_close(layer(x.to(dtype), z.to(dtype)), y, atol=0.1, rtol=0.1)
     torch.testing.assert_close(y, layer(x, z), atol=0.1, rtol=0.1)
 

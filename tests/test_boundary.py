@@ -22,7 +22,7 @@ LIFTS = {"Linear": "Lift", **{f"Conv{t}{n}d": f"Lift{n}d" for t in ("", "Transpo
 
 @pytest.mark.parametrize("algebra", [C, H, M2R, diagonal(3)], ids=str)
 @pytest.mark.parametrize("name", LIFTS)
-def test_a_layer_that_is_given_real_inputs_names_the_lift_to_put_before_it(name, algebra):
+def test_the_error_for_real_inputs_names_the_lift_to_put_before_the_layer(name, algebra):
     make, lift, size = getattr(an.nn, name), LIFTS[name], algebra.dim + 1
     what, kernel = ("features", ()) if name == "Linear" else ("channels", (3,))
     expected = (
@@ -40,7 +40,7 @@ def test_a_layer_that_is_given_real_inputs_names_the_lift_to_put_before_it(name,
 
 
 @pytest.mark.parametrize("name", LIFTS)
-def test_a_hidden_size_that_is_wrong_is_not_told_to_be_lifted(name):
+def test_the_error_for_a_wrong_hidden_size_suggests_no_lift(name):
     kernel = () if name == "Linear" else (3,)
     for sizes in ((8, 6), (0, 8), (-3, 8)):
         with pytest.raises(ValueError, match="does not hold whole H tuples: it must be a multiple of 4") as error:
@@ -229,11 +229,11 @@ def test_an_axis_that_is_not_there_is_torchs_index_error(make, algebra):
 
 @pytest.mark.parametrize("layer", ["TupleNorm", "TupleGate", "TupleDropout"])
 def test_layers_on_any_axis_ask_which_one_holds_the_channels(layer):
-    """On an image, the last axis is its width: a default would compute norms of pixels in silence."""
+    """On an image, the last axis is its width: a default would compute norms of pixels without an error."""
     make = getattr(an.nn, layer)
     expected = (
-        f"{layer} needs dim, the channel axis: write dim=1 for images (batch, channels, height, width), dim=-1 for "
-        "features."
+        f"{layer} needs dim, the channel axis: write dim=1 for images (batch, channels, height, width), or dim=-1 "
+        "for features."
     )
     with pytest.raises(ValueError, match=f"^{re.escape(expected)}$"):
         make(algebra=H)

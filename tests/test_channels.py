@@ -1,4 +1,4 @@
-"""Cutting and joining of the channel axis keeps tuples whole."""
+"""Functions that cut and join the channel axis keep tuples whole."""
 
 import pytest
 import torch
@@ -46,7 +46,7 @@ def test_split_and_chunk_undo_cat(algebra, dim, shape):
 
 @pytest.mark.parametrize("num_tuples", [1, 2, 5, 6, 7])
 @pytest.mark.parametrize("chunks", [1, 2, 3, 4, 9])
-def test_over_r_they_are_torchs(num_tuples, chunks):
+def test_over_r_cat_split_and_chunk_are_torchs(num_tuples, chunks):
     x = torch.randn(2, num_tuples, 3)
     pairs = [
         (an.chunk(x, chunks, 1, algebra=R), torch.chunk(x, chunks, 1)),
@@ -59,7 +59,7 @@ def test_over_r_they_are_torchs(num_tuples, chunks):
 
 
 @pytest.mark.parametrize("algebra", [C, H, M2R], ids=str)
-def test_they_commute_with_multiplication_on_the_right_and_torchs_do_not(algebra):
+def test_cat_and_chunk_commute_with_multiplication_on_the_right_and_torchs_do_not(algebra):
     x, y = (torch.randn(2, n * algebra.dim, 3, dtype=torch.float64) for n in (2, 4))
     q = torch.randn(algebra.dim, dtype=torch.float64)
 
@@ -100,7 +100,7 @@ def test_channels_last_images_stay_in_their_format():
     assert all(t.is_contiguous(memory_format=torch.channels_last) for t in an.chunk(joined, 2, 1, algebra="H"))
 
 
-def test_they_can_be_compiled_and_traced():
+def test_cat_split_and_chunk_can_be_compiled_and_traced():
     def cut(x, y):
         return an.chunk(an.cat([x, y], 1, algebra=M2R), 2, 1, algebra=M2R)
 
@@ -120,7 +120,7 @@ def test_they_can_be_compiled_and_traced():
         (lambda x: an.split(x, 6, 1, algebra="H"), "split_size is 6"),
         (lambda x: an.chunk(x, 0, 1, algebra="H"), "chunks must be at least 1; got 0"),
         (lambda x: an.chunk(x, 2, 1, algebra=CROSS), "does not hold whole CROSS tuples"),
-        (lambda x: an.split_heads(x.mT, 3, algebra="H"), "features=16 does not give 3 heads whole H tuples"),
+        (lambda x: an.split_heads(x.mT, 3, algebra="H"), "features=16 cannot be split into 3 heads of whole H tuples"),
         (lambda x: an.split_heads(x.mT, 0, algebra="H"), "num_heads must be at least 1; got 0"),
         (lambda x: an.join_heads(x, algebra="H"), "the size of axis 2 is 3"),
     ],

@@ -35,7 +35,7 @@ def test_over_r_an_embedding_bag_is_torchs(options):
         torch.testing.assert_close(*results)
 
 
-def test_over_r_bags_weigh_their_vectors_as_torchs():
+def test_over_r_weighted_bags_are_torchs():
     weights = torch.randn(6, dtype=F64)
     theirs = nn.EmbeddingBag(7, 4, mode="sum", include_last_offset=True, sparse=True, dtype=F64)
     ours = an.nn.EmbeddingBag(7, 4, None, 2.0, False, "sum", True, None, True, dtype=F64, algebra=R)
@@ -56,7 +56,7 @@ def test_a_bag_of_tuples_is_their_sum(algebra):
     assert repr(bags) == f"EmbeddingBag(7, {3 * algebra.dim}, mode='sum', algebra={algebra.name})"
 
 
-def test_compile_takes_an_embedding_bag_whole():
+def test_an_embedding_bag_compiles_to_one_graph():
     torch._dynamo.reset()
     bags = an.nn.EmbeddingBag(7, 8, algebra=H)
     expected = bags(INDEX, OFFSETS)
@@ -72,7 +72,7 @@ def test_an_account_counts_the_vectors_that_are_read():
 
 
 @pytest.mark.parametrize("name", ["Embedding", "EmbeddingBag"])
-def test_pretrained_vectors_are_taken_over(name):
+def test_pretrained_vectors_become_the_weight(name):
     layer, table = getattr(an.nn, name), torch.randn(7, 8)
     made = layer.from_pretrained(table, freeze=False, padding_idx=1, algebra=M2R)
     assert (type(made), made.algebra, made.padding_idx) == (layer, M2R, 1)
@@ -94,8 +94,8 @@ def test_pretrained_vectors_get_the_bound_algebra(name):
 
 def test_the_vectors_of_a_bag_record_their_algebra():
     saved = an.nn.EmbeddingBag(7, 8, algebra=H).state_dict()
-    assert [*saved] == ["weight", "algebra"]
-    with pytest.raises(RuntimeError, match=r"EmbeddingBag is over M2R, but the weights .* are those of H"):
+    assert [*saved] == ["weight", "algebra_id"]
+    with pytest.raises(RuntimeError, match=r"EmbeddingBag is over M2R, but the state dict holds weights over H"):
         an.nn.EmbeddingBag(7, 8, algebra=M2R).load_state_dict(saved)
     assert [*an.nn.EmbeddingBag(7, 8, algebra=R).state_dict()] == ["weight"]
 
@@ -105,7 +105,7 @@ def test_the_vectors_of_a_bag_record_their_algebra():
     [
         ({"embedding_dim": 6}, "embedding_dim is 6, which does not hold whole H tuples"),
         ({"mode": "median"}, "mode must be one of sum, mean, max; got 'median'"),
-        ({"padding_idx": 7}, "padding_idx must name one of num_embeddings=7 vectors"),
+        ({"padding_idx": 7}, "padding_idx must be the index of one of num_embeddings=7 vectors"),
         ({"max_norm": -1.0}, "max_norm must be a number from 0 on"),
     ],
     ids=str,

@@ -35,7 +35,7 @@ def torchs_functions():
 
 
 @knows_torch
-def test_every_function_of_torch_is_passed_on_or_for_tuples_or_refused():
+def test_every_function_of_torch_is_passed_on_or_has_a_version_for_tuples_or_is_refused():
     refused = set(functional.REFUSED)
     kinds = [set(functional.untouched.__all__), set(OURS), refused]
     assert torchs_functions() <= set.union(*kinds)
@@ -54,7 +54,7 @@ def test_functions_that_need_no_algebra_are_torchs():
 @pytest.mark.parametrize("name", functional.REFUSED)
 def test_functions_of_real_matrices_say_what_to_use(name):
     assert not hasattr(functional, name)
-    with pytest.raises(AttributeError, match=f"has no {name}, because .* Use ") as error:
+    with pytest.raises(AttributeError, match=f"does not pass on torch's {name}: .* Use ") as error:
         getattr(functional, name)
     for module, layer in re.findall(r"algebranets\.(nn|product)\.(\w+)", str(error.value)):
         assert hasattr(getattr(an, module), layer)
@@ -134,3 +134,5 @@ def test_groups_scales_and_running_statistics_are_counted_in_tuples(algebra):
         functional.instance_norm(x, channels, use_input_stats=False, algebra=algebra)
     with pytest.raises(ValueError, match="weight must hold one number for each of 3 tuples"):
         functional.rms_norm(x.mT, [3 * algebra.dim], channels, algebra=algebra)
+    with pytest.raises(ValueError, match=f"normalized_shape is 5, which does not hold whole {algebra.name} tuples"):
+        functional.rms_norm(x, [5], algebra=algebra)

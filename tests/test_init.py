@@ -37,7 +37,7 @@ CALLS = [
 
 @pytest.mark.parametrize("seeded", [False, True], ids=["torch's generator", "own generator"])
 @pytest.mark.parametrize(("name", "arguments", "options"), CALLS)
-def test_over_r_they_are_torchs(name, arguments, options, seeded):
+def test_over_r_initializers_are_torchs(name, arguments, options, seeded):
     """The same numbers from the same seed, with torch's arguments in torch's order."""
     drawn = []
     for function, more in ((getattr(init, name), {"algebra": "R"}), (getattr(nn.init, name), {})):
@@ -48,7 +48,7 @@ def test_over_r_they_are_torchs(name, arguments, options, seeded):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_their_arguments_are_torchs_and_then_the_algebra(name):
+def test_initializers_take_torchs_arguments_and_then_the_algebra(name):
     ours, theirs = (list(signature(getattr(module, name)).parameters.values()) for module in (init, nn.init))
     assert [(p.name, p.default) for p in ours[: len(theirs)]] == [(p.name, p.default) for p in theirs]
     assert [(p.name, p.kind) for p in ours[len(theirs) :]] == [
@@ -82,7 +82,7 @@ def test_an_unknown_mode_is_explained():
 
 def test_every_name_of_torchs_init_is_here_or_refused_with_a_reason():
     componentwise = {"calculate_gain", "constant_", "normal_", "ones_", "trunc_normal_", "uniform_", "zeros_"}
-    refused = {"eye": "unit on its diagonal", "dirac": "unit at the kernel's center", "orthogonal": "no orthogonal map",
+    refused = {"eye": "unit on its diagonal", "dirac": "unit at the kernel's center", "orthogonal": "not an orthogonal",
                "sparse": "not whole tuples"}  # fmt: skip
     for name in (key for key in dir(nn.init) if callable(getattr(nn.init, key)) and key[0].islower()):
         if name in componentwise:
@@ -90,7 +90,7 @@ def test_every_name_of_torchs_init_is_here_or_refused_with_a_reason():
         elif name in NAMES:
             assert getattr(init, name) is not getattr(nn.init, name)
         elif (reason := refused.get(name.removesuffix("_"))) is not None:
-            with pytest.raises(AttributeError, match=f"has no {name}, because .*{reason}"):
+            with pytest.raises(AttributeError, match=f"does not pass on torch's {name}: .*{reason}"):
                 getattr(init, name)
         else:
             with pytest.raises(AttributeError, match=f"has no attribute '{name}'. Did you mean '{name}_'"):

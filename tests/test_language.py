@@ -204,7 +204,7 @@ def test_what_does_not_fit_is_explained():
     with pytest.raises(ValueError, match="with a cache, x must hold one position; got 3"):
         layer(x, sinusoids(4, 8), u, u, memory=layer.cache(x[:, :0], sinusoids(4, 8)))
     with pytest.raises(
-        ValueError, match="3 heads whole R tuples: it must be a multiple of 3; the nearest that works is 9"
+        ValueError, match="3 heads of whole R tuples: it must be a multiple of 3; the nearest that works is 9"
     ):
         RelativeAttention(8, 3, algebra=R)
 

@@ -467,7 +467,7 @@ def test_names_that_need_no_algebra_are_torchs():
         (lambda: an.nn.GRU(8, 8, algebra=H)(torch.randn(3, 2, 4)), "input_size=8 features; got 4"),
         (lambda: an.nn.GRU(8, 8, algebra=H)(torch.randn(8)), "must be .time, features. or have a batch axis"),
         (lambda: an.nn.GRU(8, 8, algebra=H)(torch.randn(3, 2, 8), torch.randn(1, 3, 8)), r"a hidden state must have shape \(1, 2, 8\); got \(1, 3, 8\)"),
-        (lambda: an.nn.MultiheadAttention(8, 4, algebra=H), "embed_dim=8 does not give 4 heads whole H tuples: it must be a multiple of 16"),
+        (lambda: an.nn.MultiheadAttention(8, 4, algebra=H), "embed_dim=8 cannot be split into 4 heads of whole H tuples: it must be a multiple of 16"),
         (lambda: an.nn.MultiheadAttention(8, 2, kdim=6, algebra=H), "kdim is 6"),
         (lambda: an.nn.TransformerEncoderLayer(8, 2, activation="tanh", algebra=H), "activation must be one of relu, gelu; got 'tanh'"),
         (lambda: an.nn.Lift(3, mode="ones", algebra=H), "mode must be one of learned, zeros, copy"),

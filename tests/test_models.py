@@ -332,7 +332,7 @@ def test_images_of_other_channels():
         ),
         ("transformer_xl", {"algebra": R, "num_layers": 0}, "num_layers must be at least 1"),
         ("transformer_xl", {"algebra": R, "num_heads": 0}, "num_heads must be at least 1"),
-        ("transformer_xl", {"algebra": R, "d_model": -4}, "d_model=-4 does not give 4 heads"),
+        ("transformer_xl", {"algebra": R, "d_model": -4}, "d_model=-4 cannot be split into 4 heads"),
         ("transformer_xl", {"algebra": R, "ff_size": 0}, "ff_size is 0"),
         ("transformer_xl", {"algebra": R, "vocab_size": 0}, "vocab_size must be at least 1"),
         ("transformer_xl", {"algebra": R, "dropout": math.nan}, "dropout must lie between 0 and 1; got nan"),

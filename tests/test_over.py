@@ -10,6 +10,8 @@ import sys
 
 import pytest
 import torch
+from beartype import beartype
+from beartype.roar import BeartypeCallHintParamViolation
 from torch import nn as tnn
 
 import algebranets as an
@@ -92,6 +94,60 @@ def test_bound_classes_are_tested_for_and_derived_from_like_torchs():
     assert torch.equal(derived(x), 2 * tnn.functional.linear(x, an.product.real_weight(derived.weight, H)))
 
 
+def test_types_of_layers_are_compared_with_bound_classes_like_with_torchs():
+    layer = nn.Linear(8, 8)
+    assert type(layer) == nn.Linear  # noqa: E721
+    assert nn.Linear == type(layer)  # noqa: E721
+    assert type(layer) in (nn.Conv2d, nn.Linear)
+    assert {nn.Linear: "linear"}[type(layer)] == "linear"
+    assert an.over("M2R").Linear == nn.Linear
+    assert type(layer) != nn.Conv2d  # noqa: E721
+    assert nn.Conv2d != nn.Linear
+    assert Derived != nn.Linear
+    assert type(layer) != Derived  # noqa: E721
+
+
+def test_compiled_code_tests_for_bound_classes_like_eager_code():
+    def forward(layers, x):
+        for layer in layers:
+            x = layer(x) + 3 * (type(layer) == nn.Linear) + 5 * isinstance(layer, nn.Linear)  # noqa: E721
+        return x
+
+    layers, x = tnn.ModuleList([nn.Linear(8, 8), Derived(8), nn.ReLU()]), torch.randn(3, 8)
+    torch.testing.assert_close(torch.compile(forward, backend="eager", fullgraph=True)(layers, x), forward(layers, x))
+
+
+def test_an_attribute_of_a_bound_class_is_not_set_without_effect():
+    with pytest.raises(AttributeError, match=r"color cannot be set on .*over\(H\).Linear.*algebranets.nn.Linear"):
+        nn.Linear.color = "red"
+    Derived.color = "red"
+    assert Derived(8).color == "red"
+    del Derived.color
+
+
+def test_constructors_of_all_bases_are_called():
+    class Scaled(an.nn.Linear):
+        def __init__(self, *args, **options):
+            super().__init__(*args, **options)
+            self.scale = 2
+
+    class Both(nn.Linear, Scaled):
+        pass
+
+    assert Both(8, 8).scale == 2
+    assert Both(8, 8).algebra == H
+
+
+def test_bound_classes_are_type_hints_that_are_checked_at_run_time():
+    @beartype
+    def features(layer: nn.Linear | None, default: int) -> int:
+        return default if layer is None else layer.in_features
+
+    assert features(nn.Linear(8, 8), 0) == 8
+    with pytest.raises(BeartypeCallHintParamViolation):
+        features(nn.ReLU(), 0)
+
+
 def test_models_and_classes_are_pickled_and_copied():
     for value in (nn, nn.Linear, Derived):
         assert pickle.loads(pickle.dumps(value)) is value
@@ -110,8 +166,10 @@ def test_help_shows_the_arguments():
     assert list(inspect.signature(nn.Linear).parameters)[:2] == ["in_features", "out_features"]
     assert list(inspect.signature(Derived).parameters) == ["features", "scale"]
     assert nn.Linear.__doc__ == an.nn.Linear.__doc__
-    assert repr(nn.Linear) == "algebranets.over(H).Linear"
+    assert repr(nn.Linear) == "<class 'algebranets.over(H).Linear'>"
     assert repr(nn.init) == "algebranets.over(H).init"
+    assert {"Linear", "ReLU", "cat"} <= set(dir(nn))
+    assert {"glu", "relu"} <= set(dir(nn.functional))
 
 
 def test_class_methods_have_the_algebra():
@@ -139,6 +197,8 @@ def test_functions_have_the_algebra():
     assert torch.equal(nn.split(x, [4, 12], 1)[1], an.split(x, [4, 12], 1, algebra=H)[1])
     assert torch.equal(nn.tuples(x, 1), an.tuples(x, H, 1))
     assert torch.equal(nn.from_tuples(nn.tuples(x, 1), 1), x)
+    assert torch.equal(nn.tuples(x.mT), an.tuples(x.mT, H))
+    assert torch.equal(nn.from_tuples(nn.tuples(x.mT)), x.mT)
     assert torch.equal(nn.join_heads(nn.split_heads(x.mT, 2)), x.mT)
 
 

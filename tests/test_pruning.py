@@ -507,9 +507,9 @@ def test_in_lightning_it_is_a_callback():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"target": 1.5}, "target must lie between 0 and 1"),
-        ({"target": 0}, "target must lie between 0 and 1, both excluded, as the share of tuples to prune; got 0"),
-        ({"target": float("nan")}, "target must lie between 0 and 1"),
+        ({"target": 1.5}, "target, the share of tuples to prune, must be larger than 0 and less than 1"),
+        ({"target": 0}, "target, the share of tuples to prune, must be larger than 0 and less than 1; got 0"),
+        ({"target": float("nan")}, "target, the share of tuples to prune, must be larger than 0 and less than 1"),
         ({"begin": 0.9}, "begin and end must be shares of training with begin < end"),
         ({"steps": -1}, "steps must be the length of training, or 0 to prune at once; got -1"),
         ({"every": 0}, "every must be at least 1"),
@@ -556,11 +556,11 @@ def test_a_target_that_prunes_no_tuple_of_any_weight_is_an_error(options, most, 
     assert pruner.sparsity > 0
 
 
-def test_to_finish_where_nothing_was_pruned_is_an_error():
+def test_finishing_when_nothing_was_pruned_is_an_error():
     """Otherwise a loop without ``pruner.step()`` ends with a dense model that passes for a pruned one."""
     model = three_layers()
     pruner, early = Pruner(model, 0.75, steps=1000), copy.deepcopy(model)
-    with pytest.raises(ValueError, match=r"nothing was pruned, in 0 of 1000 steps: call step\(\) after each optimizer"):
+    with pytest.raises(ValueError, match=r"nothing was pruned after 0 of 1000 steps: call step\(\) after each"):
         pruner.finish()
     for _ in range(1000):
         pruner.step()
@@ -568,6 +568,14 @@ def test_to_finish_where_nothing_was_pruned_is_an_error():
         pruner.finish(early)
     pruner.finish()
     assert (model[0].weight == 0).float().mean() == 0.75
+
+
+def test_a_model_on_the_meta_device_can_be_finished():
+    """Its masks have no values, so it is not known whether anything was pruned."""
+    layer = an.nn.Linear(16, 16, algebra=an.H, device="meta")
+    Pruner(layer, 0.5, layers="*").finish()
+    assert layer.weight.is_meta
+    assert not parametrize.is_parametrized(layer)
 
 
 @pytest.mark.parametrize("layers", ["", "*", "0.*"])

@@ -1,4 +1,4 @@
-"""Reparametrizations know the algebra: norms are those of the map, and magnitudes are those of whole tuples."""
+"""Reparametrizations over an algebra: spectral norms are those of the map, and tuples have one magnitude."""
 
 import copy
 import re
@@ -42,7 +42,7 @@ def make(kind, algebra):
 
 
 def real_matrix(stored, weight):
-    """The real matrix (out, in * kernel) for which a stored weight stands."""
+    """The real matrix (out, in * kernel) that a stored weight represents."""
     tuples = weight.tuples(stored.detach())
     tuples = tuples.transpose(1, 2) if weight.transposed else tuples
     return product.real_weight(product.weight_from_tuples(tuples, weight.algebra), weight.algebra).flatten(1)
@@ -139,6 +139,8 @@ def test_bad_arguments_of_norms_are_explained():
         assert not parametrize.is_parametrized(layer)
         with pytest.raises((ValueError, AttributeError), match="wait"):
             norm(layer, "wait")
+        with pytest.raises(ValueError, match="weight has no shape yet: call the lazy layer once"):
+            norm(an.nn.LazyLinear(8, algebra=H))
 
 
 # Weight norm ----------------------------------------------------------------------------------------------------------
@@ -376,7 +378,7 @@ def test_all_other_names_are_torchs():
     changed = {"spectral_norm", "weight_norm", "remove_spectral_norm", "remove_weight_norm", "parametrizations",
                "fuse_conv_bn_eval", "fuse_linear_bn_eval", "convert_conv2d_weight_memory_format",
                "convert_conv3d_weight_memory_format"}  # fmt: skip
-    assert set(nn.utils.__all__) <= set(an.nn.utils.__all__)
+    assert set(nn.utils.__all__) <= set(an.nn.utils.__all__) <= set(dir(an.nn.utils))
     for name in an.nn.utils.__all__:
         assert hasattr(nn.utils, name), name
         assert (getattr(an.nn.utils, name) is getattr(nn.utils, name)) == (name not in changed), name

@@ -6,9 +6,15 @@ import warnings
 import pytest
 import safetensors.torch
 import torch
+import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from torch import nn as tnn
-from torch.distributed.checkpoint.state_dict import get_model_state_dict, set_model_state_dict
+from torch._subclasses import FakeTensorMode
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict, set_model_state_dict
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import Shard, distribute_tensor
+from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils import parametrize
 
 import algebranets as an
@@ -62,7 +68,7 @@ WAYS = {
 
 @pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
 @pytest.mark.parametrize("way", WAYS)
-def test_the_algebra_travels_with_every_kind_of_file(way, tmp_path):
+def test_every_kind_of_file_records_the_algebra(way, tmp_path):
     save, load = WAYS[way]
     source, same, other = model(H), model(H), model(diagonal(4))
     save(source, tmp_path / "file")
@@ -72,9 +78,9 @@ def test_the_algebra_travels_with_every_kind_of_file(way, tmp_path):
         load(same, tmp_path / "file")
     for name, p in same.named_parameters():
         torch.testing.assert_close(p, dict(source.named_parameters())[name], rtol=1e-2, atol=1e-2)
-    with pytest.raises(RuntimeError, match=r"(?s)0 is over diagonal\(4\).*those of H.*2 is over diagonal\(4\)"):
+    with pytest.raises(RuntimeError, match=r"(?s)0 is over diagonal\(4\).*weights over H.*2 is over diagonal\(4\)"):
         load(other, tmp_path / "file")
-    if "distributed" not in way:  # which loads in place, before anything can be checked
+    if "distributed" not in way:  # it loads in place before the algebra is checked
         assert all(torch.equal(p, before[name]) for name, p in other.named_parameters())
 
 
@@ -83,7 +89,7 @@ def test_every_layer_with_parameters_records_its_algebra(example):
     layer = example.make(H)
     owners = {name.rpartition(".")[0] for name, _ in (*layer.named_parameters(), *layer.named_buffers())}
     owners = {owner for owner in owners if isinstance(layer.get_submodule(owner), nn.Layer)}
-    recorded = {name.rpartition(".")[0] for name in layer.state_dict() if name.rpartition(".")[2] == "algebra"}
+    recorded = {name.rpartition(".")[0] for name in layer.state_dict() if name.rpartition(".")[2] == "algebra_id"}
     assert recorded == owners
     assert not any("algebra" in name for name in example.make(R).state_dict())
 
@@ -98,7 +104,7 @@ def test_torchs_state_dicts_load_over_r_strictly_and_without_a_warning():
 @pytest.mark.parametrize("strict", [True, False])
 def test_weights_over_an_algebra_do_not_load_over_r(strict):
     state = nn.Embedding(5, 8, algebra=H).state_dict()  # it has the shape of a real one
-    with pytest.raises(RuntimeError, match=r"Embedding is over R, but the weights in the state dict are those of H"):
+    with pytest.raises(RuntimeError, match=r"Embedding is over R, but the state dict holds weights over H"):
         nn.Embedding(5, 8, algebra=R).load_state_dict(state, strict=strict)
 
 
@@ -106,14 +112,26 @@ def test_weights_over_an_algebra_do_not_load_over_r(strict):
 def test_old_state_dicts_load_with_a_warning(algebra):
     layer, old = nn.Linear(2 * algebra.dim, 3 * algebra.dim, algebra=algebra), {}
     for name, value in layer.state_dict().items():
-        if name != "algebra":
+        if name != "algebra_id":
             old[name] = torch.randn_like(value)
     if algebra == R:
         layer.load_state_dict(old)
     else:
-        with pytest.warns(UserWarning, match=re.escape(f"read as those of {algebra.name};")):
+        with pytest.warns(UserWarning, match=re.escape(f"loaded as weights over {algebra.name}.")):
             layer.load_state_dict(old)
     assert torch.equal(layer.weight, old["weight"])
+
+
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
+def test_old_distributed_checkpoints_load_with_a_warning(tmp_path):
+    """torch.distributed.checkpoint refuses to load an entry that the checkpoint lacks, so it must not be asked for."""
+    layer, other = nn.Linear(8, 8, algebra=H), nn.Linear(8, 8, algebra=H)
+    dcp.save(dict(layer.named_parameters()), checkpoint_id=tmp_path)
+    state = {name: value for name, value in other.state_dict().items() if name in ("weight", "bias")}
+    dcp.load(state, checkpoint_id=tmp_path)
+    with pytest.warns(UserWarning, match="does not record"):
+        other.load_state_dict(state)
+    assert torch.equal(other.weight, layer.weight)
 
 
 def test_a_part_of_a_state_dict_that_does_not_hold_the_layer_gives_no_warning():
@@ -124,19 +142,25 @@ def test_a_part_of_a_state_dict_that_does_not_hold_the_layer_gives_no_warning():
     assert not unexpected
 
 
-def test_the_table_counts_and_not_the_name():
+def test_an_old_state_dict_that_does_not_fit_is_an_error_without_a_warning():
+    old = {"weight": torch.zeros(16, 4), "bias": torch.zeros(16)}
+    with warnings.catch_warnings(action="error"), pytest.raises(RuntimeError, match="size mismatch for weight"):
+        nn.Linear(8, 8, algebra=H).load_state_dict(old)
+
+
+def test_tables_are_compared_and_names_are_not():
     renamed = Algebra("my quaternions", H.components, H.terms)
     nn.Linear(8, 8, algebra=renamed).load_state_dict(nn.Linear(8, 8, algebra=H).state_dict())
     swapped = Algebra("H", M2R.components, M2R.terms)
-    with pytest.raises(RuntimeError, match="whose table is different"):
+    with pytest.raises(RuntimeError, match="which has a different multiplication table"):
         nn.Embedding(3, 8, algebra=swapped).load_state_dict(nn.Embedding(3, 8, algebra=H).state_dict())
 
 
 def test_a_long_name_is_cut_off():
     long = Algebra("n" * 100, H.components, H.terms)
     state = nn.Linear(8, 8, algebra=long).state_dict()
-    assert state["algebra"].shape == nn.Linear(8, 8, algebra=H).state_dict()["algebra"].shape
-    with pytest.raises(RuntimeError, match=r"those of n{32}, whose"):
+    assert state["algebra_id"].shape == nn.Linear(8, 8, algebra=H).state_dict()["algebra_id"].shape
+    with pytest.raises(RuntimeError, match=r"weights over n{32}, which"):
         nn.Linear(8, 8, algebra=diagonal(4)).load_state_dict(state)
 
 
@@ -148,28 +172,116 @@ def test_parametrized_weights_record_their_algebra():
     layers = [nn.Linear(8, 8, bias=False, algebra=algebra) for algebra in (H, diagonal(4))]
     for layer in layers:
         parametrize.register_parametrization(layer, "weight", Twice())
-    with pytest.raises(RuntimeError, match="those of H"):
+    with pytest.raises(RuntimeError, match="weights over H"):
         layers[1].load_state_dict(layers[0].state_dict())
 
 
 def test_sparse_models_record_their_algebra():
-    def pruned(algebra):
+    def pruned(algebra, target):
         dense = tnn.Sequential(nn.Linear(16, 16, algebra=algebra), nn.Linear(16, 16, algebra=algebra))
-        Pruner(dense, target=0.75).finish()
+        Pruner(dense, target=target).finish()
         return dense, an.sparse(dense, at_least=0.5)
 
-    (_, saved), (dense, small) = pruned(H), pruned(diagonal(4))
+    (_, saved), (dense, small) = pruned(H, 0.5), pruned(diagonal(4), 0.75)
     before = {name: value.clone() for name, value in small.state_dict().items()}
-    with pytest.raises(RuntimeError, match="those of H"):
+    with pytest.raises(RuntimeError, match="weights over H"):
         small.load_state_dict(saved.state_dict())
     assert all(torch.equal(value, before[name]) for name, value in small.state_dict().items())
-    with pytest.raises(RuntimeError, match="those of H"):
+    with pytest.raises(RuntimeError, match="weights over H"):
         an.sparse(dense, state=saved.state_dict())
 
 
-def test_the_recorded_algebra_is_on_the_cpu_whatever_the_default_device_is():
-    with torch.device("meta"):
-        state = nn.Linear(8, 8, algebra=H).state_dict()
-    assert state["weight"].is_meta
-    assert not state["algebra"].is_meta
-    nn.Linear(8, 8, algebra=H, device="meta").load_state_dict(nn.Linear(8, 8, algebra=H).state_dict(), assign=True)
+@pytest.mark.parametrize("algebra", [R, H, M2R], ids=str)
+def test_a_model_is_called_with_a_state_dict_in_place_of_its_parameters(algebra):
+    layer, other = model(algebra), model(algebra)
+    x = torch.randn(3, 16)
+    out, _ = torch.func.functional_call(layer, other.state_dict(), x)
+    assert torch.equal(out, other(x)[0])
+    assert not torch.equal(out, layer(x)[0])
+
+
+@pytest.mark.parametrize("num", [2, 3, 10])
+def test_the_mean_of_state_dicts_has_their_algebra(num):
+    states = [model(H).state_dict() for _ in range(num)]
+    means = [
+        {name: sum(state[name] for state in states) / num for name in states[0]},
+        {name: sum(state[name] * (1 / num) for state in states) for name in states[0]},
+    ]
+    for mean in means:
+        model(H).load_state_dict(mean)
+        with pytest.raises(RuntimeError, match="over H"):
+            model(diagonal(4)).load_state_dict(mean)
+
+
+@pytest.fixture
+def one_process():
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+WRAPPERS = {
+    "plain": lambda module: module,
+    "compiled": lambda module: torch.compile(module, backend="eager"),
+    "DDP": DistributedDataParallel,
+}
+
+
+@pytest.mark.usefixtures("one_process")
+@pytest.mark.parametrize("options", [(), ("full_state_dict",), ("full_state_dict", "broadcast_from_rank0")], ids=str)
+@pytest.mark.parametrize("cpu_offload", [True, False])
+@pytest.mark.parametrize("wrapper", WRAPPERS)
+def test_distributed_state_dicts_of_wrapped_models_record_the_algebra(wrapper, cpu_offload, options):
+    source, same, other = (WRAPPERS[wrapper](model(algebra)) for algebra in (H, H, diagonal(4)))
+    chosen = StateDictOptions(cpu_offload=cpu_offload, **dict.fromkeys(options, True))
+    state = get_model_state_dict(source)
+    assert "0.algebra_id" in state
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message=".*does not record the algebra")
+        set_model_state_dict(same, dict(state), options=chosen)
+    for p, expected in zip(same.parameters(), source.parameters(), strict=True):
+        assert torch.equal(p, expected)
+    with pytest.raises(RuntimeError, match=r"over H"):
+        set_model_state_dict(other, dict(state), options=chosen)
+
+
+@pytest.mark.usefixtures("one_process")
+def test_the_algebra_is_read_from_sharded_tensors():
+    mesh = init_device_mesh("cpu", (1,))
+    state = {name: distribute_tensor(value, mesh, [Shard(0)]) for name, value in model(H).state_dict().items()}
+    for algebra in (H, diagonal(4)):
+        target = model(algebra)
+        for layer in (target[0], target[2], target):
+            fully_shard(layer, mesh=mesh)
+        if algebra == H:
+            target.load_state_dict(state)
+        else:
+            with pytest.raises(RuntimeError, match=r"over H"):
+                target.load_state_dict(state)
+
+
+def test_state_dicts_without_values_are_loaded():
+    with FakeTensorMode():
+        model(H).load_state_dict(model(H).state_dict())
+
+
+@pytest.mark.parametrize("in_context", [True, False])
+def test_the_recorded_algebra_is_on_the_device_of_the_weights(in_context):
+    """A model that is made on the meta device gets all of its tensors from the state dict."""
+    if in_context:
+        with torch.device("meta"):
+            layer = nn.Linear(8, 8, algebra=H)
+    else:
+        layer = nn.Linear(8, 8, algebra=H, device="meta")
+    assert all(value.is_meta for value in layer.state_dict().values())
+    layer.load_state_dict(nn.Linear(8, 8, algebra=H).state_dict(), assign=True)
+    assert not any(tensor.is_meta for tensor in (*layer.parameters(), *layer.buffers()))
+    other = nn.Linear(8, 8, algebra=diagonal(4), device="meta")
+    with pytest.raises(RuntimeError, match="weights over H"):
+        other.load_state_dict(layer.state_dict(), assign=True)
+
+
+def test_a_layer_without_values_saves_its_algebra():
+    layer = nn.Linear(8, 8, algebra=H, device="meta").to_empty(device="cpu")
+    layer.algebra_id.zero_()
+    assert torch.equal(layer.state_dict()["algebra_id"], nn.Linear(8, 8, algebra=H).state_dict()["algebra_id"])

@@ -352,7 +352,7 @@ def test_a_state_without_sparse_layers_is_an_error():
     model = sequential()
     for state in (model.state_dict(), {}, {"9.values": torch.zeros(3)}):
         with pytest.raises(
-            ValueError, match="state must be the state_dict of a sparse copy of Sequential, but it has no"
+            ValueError, match="state must be the state_dict of a sparse copy of Sequential, but it contains no"
         ):
             an.sparse(model, state=state)
 

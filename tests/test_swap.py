@@ -1,4 +1,4 @@
-"""Networks in plain torch become AlgebraNets by one line, and by nn.cat and nn.chunk for torch.cat and torch.chunk.
+"""Networks in plain torch become AlgebraNets with one changed line and with nn.cat and nn.chunk.
 
 Their source is in tests/torch_sources.
 """
@@ -16,7 +16,7 @@ from algebranets.algebra import M2R, C, H
 from laws import times
 
 SOURCES = {path.stem: path for path in sorted((Path(__file__).parent / "torch_sources").glob("*.py"))}
-#: The line that is replaced in each source, and the functions that are replaced where they meet channels.
+#: The line that is replaced in each source, and the functions that are replaced because they act on channels.
 LINE, FUNCTIONS = "from torch import nn\n", r"torch\.(cat|chunk)\("
 
 
@@ -62,7 +62,7 @@ def right_multiplication_error(module, algebra):
     model = linear_part(module.make()).double().eval()
     x = module.example().double()
     q = torch.randn(algebra.dim, dtype=torch.float64)
-    q /= q.norm()  # attention scores are inner products, which only unit quaternions leave as they are
+    q /= q.norm()  # attention scores are inner products, which only unit quaternions preserve
     with torch.no_grad():
         y = model(x)
         first = model(times(x, q, algebra, channel_axis(x)))
@@ -75,9 +75,9 @@ def test_the_swapped_network_commutes_with_multiplication_on_the_right(name):
     assert right_multiplication_error(source(name, H), H) < 1e-10
 
 
-@pytest.mark.parametrize("name", sorted({*SOURCES} - {"swiglu"}))  # other algebras do not keep attention scores
+@pytest.mark.parametrize("name", sorted({*SOURCES} - {"swiglu"}))  # other algebras do not preserve attention scores
 @pytest.mark.parametrize("algebra", [C, M2R], ids=str)
-def test_it_commutes_over_other_associative_algebras(name, algebra):
+def test_the_swapped_network_commutes_over_other_associative_algebras(name, algebra):
     assert right_multiplication_error(source(name, algebra), algebra) < 1e-10
 
 

@@ -64,7 +64,7 @@ def options(name):
         r"ConstantPad\dd": (1, 3.5),
         r".*Pad\dd": (1,),
         r"LPPool\dd": (2, 2),
-        r"(Adaptive)?(Avg|Max)Pool\dd": (2,),
+        r"(Adaptive)?(Avg|Max)(Unp|P)ool\dd": (2,),
         r"BatchNorm\dd": (CHANNELS,),
     }
     return next((given for pattern, given in rules.items() if re.fullmatch(pattern, name)), ())
@@ -82,7 +82,7 @@ ROOMS = {name: kind.__module__.rpartition(".")[2] for name, kind in CLASSES.item
 MOVES = ("Flatten", "Unflatten", "Fold", "Unfold")
 #: Classes that hold other layers or parameters, or that compute a real number from real numbers.
 NO_LAW = {"container", "loss", "module", "parameter", "data_parallel", "transformer"}
-#: Classes that are examples of the law only together with another: they take the indices of a max pooling.
+#: Classes that take the indices of a max pooling, so they are tested together with it.
 UNPOOL = ("MaxUnpool1d", "MaxUnpool2d", "MaxUnpool3d")
 REDUCTIONS = ("CosineSimilarity", "PairwiseDistance")
 PERMUTED = [
@@ -100,12 +100,25 @@ def test_every_class_is_in_one_of_three_lists():
 
 
 @knows_torch
+def test_every_module_and_function_is_passed_on_or_refused():
+    names = {name for name in dir(tnn) if not name.startswith("_") and name not in CLASSES}
+    assert names <= {*nn.__all__, *REFUSED}
+    assert {name for name in untouched.__all__ if name not in CLASSES} <= names
+
+
+@knows_torch
+@pytest.mark.filterwarnings("ignore:`NLLLoss2d` has been deprecated")
 def test_every_class_with_weights_is_ours_or_refused():
-    """A class has weights if one of its examples has a parameter with several axes."""
-    own = {name for name in PASSED if "weight" in str(inspect.signature(CLASSES[name]))}
-    for name in PERMUTED:
-        assert all(p.dim() <= 1 for p in CLASSES[name](*options(name)).parameters()), name
-    assert all(ROOMS[name] in ("loss", "parameter") for name in own)
+    """Weights are parameters with several axes. Containers have only the parameters of the layers in them."""
+    containers = {"container", "module", "parameter", "data_parallel"}
+    for name in PASSED:
+        if ROOMS[name] in containers:
+            continue
+        given = (tnn.Identity(), 1) if name == "TransformerDecoder" else options(name)
+        layer = CLASSES[name](*given)
+        if name.startswith("Lazy"):
+            layer(torch.randn(shape(name)))  # which gives its parameters their shapes
+        assert all(p.dim() <= 1 for p in layer.parameters()), name
 
 
 def test_names_are_torchs_ours_or_refused():
@@ -115,7 +128,7 @@ def test_names_are_torchs_ours_or_refused():
         assert issubclass(getattr(nn, name), getattr(an.over(H), name))
     for name in REFUSED:
         for module in (nn, an.over(H)):
-            with pytest.raises(AttributeError, match=rf"has no {name}, because .* Use "):
+            with pytest.raises(AttributeError, match=rf"does not pass on torch's {name}: .* Use "):
                 getattr(module, name)
 
 
@@ -132,7 +145,7 @@ def test_what_would_take_tuples_apart_asks_for_an_algebra():
         if "algebra" not in inspect.signature(layer).parameters:
             assert name == "TransformerEncoder"  # its layers have the algebra
             continue
-        with pytest.raises(ValueError, match=rf"{name} needs an algebra: .*algebra='H'.*over\('H'\)"):
+        with pytest.raises(ValueError, match=rf"{name} needs an algebra: .*algebra='H'.*over\('H'\).*nn\.{name}\("):
             layer(*[8] * len([p for p in inspect.signature(layer).parameters.values() if p.default is p.empty]))
 
 
@@ -172,7 +185,7 @@ def test_distances_do_not_depend_on_the_order_of_tuples(name):
     assert torch.allclose(layer(permuted(x, order, H, -1), permuted(y, order, H, -1)), layer(x, y))
 
 
-def test_the_law_can_fail():
+def test_torchs_layers_that_ours_replace_break_the_law():
     x, order = torch.randn(2, CHANNELS, 3, dtype=torch.float64), torch.tensor([1, 2, 0, 3, 5, 4])
     for layer in (tnn.GroupNorm(12, CHANNELS).double(), tnn.LocalResponseNorm(3, alpha=1.0), tnn.GLU(1)):
         own = order if layer(x).shape == x.shape else order[:3]
@@ -181,7 +194,7 @@ def test_the_law_can_fail():
 
 # The table in the docs ------------------------------------------------------------------------------------------------
 
-#: The rows of the table: titles of torch's files of classes.
+#: The rows of the table: a title for each file of torch.nn.modules.
 TITLES = {
     "container": "Containers",
     "linear": "Linear layers",
@@ -208,7 +221,7 @@ TITLES = {
     "data_parallel": "Parallel",
 }
 SAME_ROW = {"module": "container"}
-#: Functions of torch on a channel axis, by column.
+#: The row for torch's functions on a channel axis, one text for each column.
 TORCH_FUNCTIONS = (
     "torch.add, mul, exp, ... (number by number); torch.stack; torch.mean, sum, ... over other axes",
     "torch.cat: `an.cat`; torch.chunk: `an.chunk`; torch.split: `an.split`; x.view(..., heads, d): `an.split_heads` "
@@ -218,7 +231,7 @@ TORCH_FUNCTIONS = (
 
 
 def folded_names(names):
-    """Names as code, with 1d, 2d and 3d in one word: AvgPool1d/2d/3d."""
+    """Return the names as code, with 1d, 2d and 3d in one word, such as AvgPool1d/2d/3d."""
     found = {}
     for name in names:
         stem, ends = re.fullmatch(r"(.*?)(\dd)?", name).groups()
@@ -243,7 +256,7 @@ def table():
 
 
 def reasons():
-    """Why ours are needed, one line for each reason, with the names that share it."""
+    """Return one line for each `Layer.reason`, with the names that share it."""
     names = {}
     for name in OURS:
         names.setdefault(getattr(getattr(nn, name), "reason", ""), []).append(name)
@@ -253,7 +266,7 @@ def reasons():
 
 @knows_torch
 @pytest.mark.skipif(Version(torch.__version__) < NEWEST_TORCH, reason=f"the page is that of torch {NEWEST_TORCH}")
-def test_the_docs_hold_this_table(request):
+def test_the_docs_contain_this_table(request):
     text = PAGE.read_text()
     for marker, part in (("table", table()), ("reasons", reasons())):
         pattern = rf"(<!-- {marker}: .*? -->\n\n).*?(\n\n<!-- end of {marker} -->)"

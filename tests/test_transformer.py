@@ -1,4 +1,4 @@
-"""Stacks of transformer layers: over R they are torch's, and they warn of nothing."""
+"""Stacks of transformer layers: over R they are torch's, and they raise no warnings."""
 
 import copy
 import warnings
@@ -68,7 +68,7 @@ def test_over_r_an_encoder_is_torchs_under_every_mask(batch_first, options):
 @pytest.mark.parametrize("norm_first", [False, True])
 @pytest.mark.parametrize("algebra", [R, C, M2R], ids=str)
 def test_an_encoder_never_makes_nested_tensors_and_does_not_warn(batch_first, norm_first, algebra):
-    """Torch's makes them of padded batches in evaluation mode, and warns if its layers cannot take them."""
+    """Torch's encoder makes them from padded batches in eval mode, and warns if its layers do not support them."""
     layer = an.nn.TransformerEncoderLayer(**SIZES, batch_first=batch_first, norm_first=norm_first, algebra=algebra)
     encoder = an.nn.TransformerEncoder(layer, 2)
     x = rows(batch_first)
@@ -143,10 +143,11 @@ def test_over_r_a_transformer_is_torchs(batch_first, options):
 
 @pytest.mark.parametrize("algebra", [R, H, M2R], ids=str)
 def test_every_layer_of_a_transformer_starts_with_glorots_weights_of_its_own(algebra):
-    """Torch copies one layer and then draws all weights again, with fans that are those of the stored sizes."""
+    """Torch copies one layer and then draws all weights again, with fans computed from the stored sizes."""
     model = an.nn.Transformer(32, 2, 2, 2, 64, algebra=algebra)
-    first, second = (dict(layer.named_parameters()) for layer in model.encoder.layers)
-    assert all(not torch.equal(p, second[name]) for name, p in first.items() if p.dim() > 1)
+    for stack in (model.encoder, model.decoder):
+        first, second = (dict(layer.named_parameters()) for layer in stack.layers)
+        assert all(not torch.equal(p, second[name]) for name, p in first.items() if p.dim() > 1)
     checked = 0
     for module in model.modules():
         for weight in algebra_weights(module):
@@ -177,7 +178,7 @@ def test_the_weights_of_a_transformer_record_their_algebra():
     make = {"d_model": 8, "nhead": 2, "num_encoder_layers": 1, "num_decoder_layers": 1, "dim_feedforward": 8}
     saved = an.nn.Transformer(**make, algebra=H).state_dict()
     an.nn.Transformer(**make, algebra=H).load_state_dict(saved)
-    with pytest.raises(RuntimeError, match=r"is over diagonal\(4\), but the weights .* are those of H"):
+    with pytest.raises(RuntimeError, match=r"is over diagonal\(4\), but the state dict holds weights over H"):
         an.nn.Transformer(**make, algebra="diagonal(4)").load_state_dict(saved)
 
 
@@ -185,7 +186,7 @@ def test_the_weights_of_a_transformer_record_their_algebra():
     ("options", "message"),
     [
         ({}, "Transformer needs an algebra: write Transformer(..., algebra='H')"),
-        ({"d_model": 12, "algebra": H}, "d_model=12 does not give"),
+        ({"d_model": 12, "algebra": H}, "d_model=12 cannot be split into"),
         ({"dim_feedforward": 6, "algebra": H}, "dim_feedforward is 6"),
         ({"num_encoder_layers": 0, "algebra": H}, "num_encoder_layers must be at least 1; got 0"),
         ({"num_decoder_layers": 1.5, "algebra": H}, "num_decoder_layers must be a whole number; got 1.5"),

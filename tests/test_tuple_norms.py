@@ -109,6 +109,19 @@ def test_an_empty_batch_leaves_running_statistics_as_they_are():
     assert all(torch.equal(a, b) for a, b in zip(norm.buffers(), before, strict=True))
 
 
+@pytest.mark.parametrize("algebra", [R, H], ids=str)
+def test_without_running_statistics_evaluation_uses_those_of_the_input(algebra):
+    norm, x = an.nn.InstanceNorm1d(2 * algebra.dim, algebra=algebra), torch.randn(3, 2 * algebra.dim, 5)
+    trained = norm(x)
+    assert torch.equal(norm.eval()(x), trained)
+
+
+@pytest.mark.parametrize("shape", [(0, 12, 5), (2, 12, 0), (2, 12, 3, 0)], ids=str)
+def test_local_response_norm_takes_an_empty_input_as_torchs_does(shape):
+    x = torch.randn(shape)
+    assert an.nn.LocalResponseNorm(3, algebra=H)(x).shape == nn.LocalResponseNorm(3)(x).shape == shape
+
+
 # Lazy norms -----------------------------------------------------------------------------------------------------------
 
 
@@ -122,7 +135,7 @@ def test_a_lazy_instance_norm_reads_its_size_from_the_first_input(num_axes, batc
     assert type(lazy) is kind
     assert {name: tuple(value.shape) for name, value in lazy.state_dict().items()} == {
         "weight": (3,), "bias": (12,), "running_mean": (12,), "running_var": (3,), "num_batches_tracked": (),
-        "algebra": (64,),
+        "algebra_id": (64,),
     }  # fmt: skip
     sized = kind(12, 1e-3, affine=True, track_running_stats=True, algebra=H)
     torch.testing.assert_close(y, sized(x))
@@ -139,17 +152,19 @@ def test_a_lazy_instance_norm_loads_the_state_of_another():
     lazy.load_state_dict(sized.state_dict())
     assert torch.equal(lazy.eval()(x), sized.eval()(x))
     other = an.nn.LazyInstanceNorm1d(algebra=M2R)
-    with pytest.raises(RuntimeError, match="is over M2R, but the weights in the state dict are those of H"):
+    with pytest.raises(RuntimeError, match="is over M2R, but the state dict holds weights over H"):
         other.load_state_dict(sized.state_dict())
 
 
 def test_a_lazy_instance_norm_without_a_size_saves_and_loads_its_algebra():
     state = an.nn.LazyInstanceNorm1d(algebra=H).state_dict()
-    assert list(state) == ["weight", "bias", "running_mean", "running_var", "num_batches_tracked", "algebra"]
+    assert list(state) == ["weight", "bias", "running_mean", "running_var", "num_batches_tracked", "algebra_id"]
     lazy = an.nn.LazyInstanceNorm1d(algebra=H)
     lazy.load_state_dict(state)
+    lazy.reset_parameters()  # which has nothing to do yet
+    assert lazy.has_uninitialized_params()
     assert lazy(torch.randn(2, 12, 5)).shape == (2, 12, 5)
-    with pytest.raises(RuntimeError, match="is over C, but the weights in the state dict are those of H"):
+    with pytest.raises(RuntimeError, match="is over C, but the state dict holds weights over H"):
         an.nn.LazyInstanceNorm1d(algebra=C).load_state_dict(state)
 
 
@@ -172,7 +187,7 @@ def test_norms_can_be_without_scales_or_offsets(algebra):
     x = torch.randn(2, 4 * algebra.dim, 3)
     for name, args in (("GroupNorm", (2,)), ("InstanceNorm1d", ())):
         make = partial(getattr(an.nn, name), *args, 4 * algebra.dim, algebra=algebra)
-        assert list(make(affine=True, bias=False).state_dict()) == ["weight", "algebra"]
+        assert list(make(affine=True, bias=False).state_dict()) == ["weight", "algebra_id"]
         assert not make(affine=False).state_dict()
         for options in ({"affine": True, "bias": False}, {"affine": False}):
             layer = make(**options)
@@ -224,7 +239,7 @@ def test_channels_last_passes_through(make, algebra):
 @pytest.mark.parametrize("algebra", [R, C, H], ids=str)
 @pytest.mark.parametrize("name", ["GroupNorm", "InstanceNorm1d", "RMSNorm"])
 def test_statistics_of_half_precision_are_taken_in_float32(name, algebra, dtype):
-    """Squares of these numbers are more than float16 can hold, and their sum more than bfloat16 can resolve."""
+    """The squares of these numbers overflow float16, and bfloat16 cannot represent their sum."""
     args = (2, 4 * algebra.dim) if name == "GroupNorm" else (4 * algebra.dim,)
     x = (torch.randn(2, 4 * algebra.dim, 300) * 1000 + 2000).to(dtype)
     x = x.mT if name == "RMSNorm" else x
@@ -233,6 +248,16 @@ def test_statistics_of_half_precision_are_taken_in_float32(name, algebra, dtype)
     y = layer(x)
     assert y.dtype == dtype
     torch.testing.assert_close(y, exact.to(dtype), atol=4 * torch.finfo(dtype).eps, rtol=4 * torch.finfo(dtype).eps)
+
+
+@pytest.mark.parametrize("algebra", [R, C, H], ids=str)
+def test_deviations_from_a_running_mean_in_half_precision_are_taken_in_float32(algebra):
+    """The difference of these numbers is more than float16 can hold, and the result is not."""
+    norm = an.nn.InstanceNorm1d(2 * algebra.dim, track_running_stats=True, algebra=algebra).half().eval()
+    norm.running_mean.fill_(-60000)
+    norm.running_var.fill_(40000)
+    x = torch.full((1, 2 * algebra.dim, 3), 60000, dtype=torch.float16)
+    assert torch.equal(norm(x), torch.full_like(x, 600))
 
 
 @pytest.mark.parametrize(
@@ -248,7 +273,7 @@ def test_statistics_of_half_precision_are_taken_in_float32(name, algebra, dtype)
         ("InstanceNorm1d", (8, 1e-5, 0.1, True), (2, 4, 5), "match num_features (8), but got: 4"),
         ("LazyInstanceNorm1d", (), (2, 6, 5), "the number of channels is 6, which does not hold whole H tuples"),
         ("RMSNorm", ((2, 8),), (2, 8), "must be the size of the last axis, which holds H tuples; got (2, 8). To "
-         "normalize over several axes, leave out the scales (elementwise_affine=False)."),
+         "normalize over several axes, leave out the scales (elementwise_affine=False or weight=None)."),
         ("LocalResponseNorm", (3,), (2, 8), "the input must have at least 3 axes"),
         ("GLU", (), (2, 12), "an even number of H tuples, values and then gates; got 3: make its size a multiple of 8"),
         ("ChannelShuffle", (3,), (2, 16, 3), "groups=3 must divide the number of tuples"),
@@ -275,7 +300,7 @@ NAMES = [
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_without_an_algebra_a_layer_says_why_torchs_does_not_do(name):
+def test_without_an_algebra_a_layer_says_why_torchs_does_not_work(name):
     layer = getattr(an.nn, name)
     args = {"GroupNorm": (2, 8), "GLU": (), "LazyInstanceNorm1d": ()}.get(name, (8,))
     with pytest.raises(ValueError, match=f"{name} needs an algebra: .* bind the algebra once") as error:

@@ -1,8 +1,8 @@
 """Layers that mix channels treat a tuple as a whole: shuffles, gates and norms.
 
-Three laws. Shuffles commute with multiplication on the right. Permuting whole tuples before a gate or a norm is
-permuting them after it. If all components of every tuple are equal, a layer computes what torch's layer computes of one
-component. Other tests show that torch's own layers break the first two laws on the same tensors, so the laws can fail.
+The tests check three laws. Shuffles commute with multiplication on the right. Permuting whole tuples before a gate or a
+norm is the same as permuting them after it. If all components of every tuple are equal, a layer computes what torch's
+layer computes for one component. Torch's own layers break the first two laws on the same tensors.
 """
 
 from dataclasses import dataclass
@@ -126,7 +126,7 @@ def test_shuffles_commute_with_multiplication_on_the_right(case, algebra):
 
 
 @pytest.mark.parametrize("algebra", [C, H, M2R, M2C], ids=str)
-def test_torchs_channel_shuffle_does_not(algebra):
+def test_torchs_channel_shuffle_does_not_commute_with_multiplication(algebra):
     x, q = torch.randn(2, 6 * algebra.dim, 5), torch.randn(algebra.dim)
     theirs = nn.ChannelShuffle(3)
     difference = theirs(times(x, q, algebra, 1)) - times(theirs(x), q, algebra, 1)
@@ -136,14 +136,14 @@ def test_torchs_channel_shuffle_does_not(algebra):
 @over_associative
 @over([case for case in SHUFFLES if case.name.startswith("Pixel")])
 def test_pixel_shuffles_are_torchs(case, algebra):
-    """With components outermost, torch's own keep tuples whole wherever ours do not raise an error."""
+    """Torch's own layers keep tuples whole in all cases in which ours do not raise an error."""
     x = case.feed(algebra.dim)
     assert torch.equal(case.make(algebra)(x), case.make_real()(x))
 
 
 def test_torchs_pixel_shuffle_makes_pixels_of_a_tuple_where_ours_raises_an_error():
     x = torch.randn(1, 24, 2, 2)
-    pixels = nn.PixelShuffle(2)(x)  # 6 channels, which are no whole H tuples
+    pixels = nn.PixelShuffle(2)(x)  # 6 channels, which do not hold whole H tuples
     assert pixels.shape[1] % 4
     with pytest.raises(ValueError, match=r"the output must hold whole H tuples: .* multiple of 2\^2 \* 4 = 16; got 24"):
         an.nn.PixelShuffle(2, algebra=H)(x)
@@ -174,7 +174,7 @@ def test_norms_commute_with_unit_quaternions_on_the_right(case):
 
 @over([case for case in (*NORMS, *LOCAL) if case.name != "RMSNorm"])
 def test_torchs_norms_do_not_commute_with_unit_quaternions(case):
-    """Without scales, torch's RMSNorm does."""
+    """Torch's RMSNorm is left out, because it does commute while its scales are all one."""
     theirs, x = case.make_real(4), case.feed(4)
     difference = theirs(times(x, UNIT, H, case.dim)) - times(theirs(x), UNIT, H, case.dim)
     assert difference.abs().max() > 0.01
@@ -198,7 +198,7 @@ def test_permuting_tuples_before_a_gate_or_a_norm_is_permuting_them_after(case, 
 @over_algebras
 @over([case for case in NORMS if case.name != "LocalResponseNorm"])
 def test_scales_and_offsets_belong_to_tuples(case, algebra):
-    """Permuting tuples, their scales and their offsets is permuting the result."""
+    """Permuting the tuples, their scales and their offsets permutes the result."""
     if case.name.startswith("InstanceNorm"):
         case = Case(case.name, (1e-5, 0.1, True), case.shape, case.dim, case.tuples, sized=0)
     first, second, x = case.make(algebra), case.make(algebra), case.feed(algebra.dim)
@@ -210,7 +210,7 @@ def test_scales_and_offsets_belong_to_tuples(case, algebra):
 
 
 @pytest.mark.parametrize("algebra", [C, H, M2R, M2C, diagonal(4)], ids=str)
-def test_torchs_group_norm_breaks_that_law(algebra):
+def test_torchs_group_norm_does_not_commute_with_permutations_of_tuples(algebra):
     x, theirs = torch.randn(2, 6 * algebra.dim, 5), nn.GroupNorm(3, 6 * algebra.dim)
     order = torch.tensor([2, 3, 0, 1, 4, 5])  # two groups of two tuples change places
     assert (theirs(permuted(x, order, algebra, 1)) - permuted(theirs(x), order, algebra, 1)).abs().max() > 0.01
@@ -219,7 +219,7 @@ def test_torchs_group_norm_breaks_that_law(algebra):
 @over_algebras
 @over(GATES)
 def test_a_gate_with_equal_components_scales_its_tuple(case, algebra):
-    """So multiplying the values on the right is multiplying the result. Torch's own takes components as gates."""
+    """Multiplying the values on the right then multiplies the result. Torch's GLU takes some components as gates."""
     q = torch.randn(algebra.dim, dtype=torch.float64)
     values, gates = (case.feed(algebra.dim).chunk(2, case.dim)[0] for _ in range(2))
     gates = copied(gates.chunk(algebra.dim, case.dim)[0], algebra, case.dim)
@@ -235,7 +235,7 @@ def test_a_gate_with_equal_components_scales_its_tuple(case, algebra):
 
 @over_algebras
 @over([*SHUFFLES, *GATES, *NORMS, *LOCAL])
-def test_on_equal_components_a_layer_computes_what_torchs_does_of_one(case, algebra):
+def test_on_equal_components_a_layer_computes_torchs_result_for_one(case, algebra):
     """Compare outputs and all gradients."""
     ours, theirs = case.make(algebra), case.make_real()
     weight, bias = torch.randn(case.tuples).double(), torch.randn(case.tuples).double()

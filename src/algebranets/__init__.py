@@ -1,7 +1,8 @@
 """Neural networks over algebras: torch.nn's layers with tuples instead of numbers.
 
 >>> import torch, algebranets as an
->>> layer = an.nn.Linear(512, 512, algebra=an.M2R)  # a quarter of the parameters, half of the multiplies
+>>> nn = an.over("M2R")  # was: from torch import nn
+>>> layer = nn.Linear(512, 512)  # a quarter of the parameters, half of the multiplies
 >>> layer(torch.randn(8, 512)).shape
 torch.Size([8, 512])
 """

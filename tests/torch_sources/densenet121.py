@@ -1,4 +1,4 @@
-"""DenseNet-121 in plain torch, each of whose layers reads the outputs of all layers before it, joined by torch.cat."""
+"""DenseNet-121 in plain torch: each layer reads the outputs of all earlier layers in its block, joined by torch.cat."""
 
 import torch
 from torch import nn

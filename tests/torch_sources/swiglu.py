@@ -1,4 +1,4 @@
-"""A transformer block with RMS norms and SwiGLU in plain torch, which cuts features into gate and value."""
+"""A transformer block with RMS norms and SwiGLU in plain torch, which cuts features into gates and values."""
 
 import torch
 from torch import nn

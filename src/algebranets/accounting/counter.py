@@ -56,8 +56,8 @@ def attention_backward(_grad: Shape, *arguments: Any, **__: Any) -> int:
 def trilinear(x: Shape, y: Shape, z: Shape, *axes_of: list[int], **_: Any) -> int:
     """FLOPs of ``_trilinear``, which computes `torch.nn.Bilinear` and its gradients: x times y, then times z.
 
-    All three have the same axes, except for those that they lack, which the next three arguments list. The one after
-    them lists the axes that are summed over, after the first product if z lacks them, else after the second.
+    The three operands share one set of axes. The next three arguments list the axes that x, y and z lack. The fourth
+    lists the axes to sum over: after the first product if z lacks them, else after the second.
     """
     x_lacks, y_lacks, z_lacks, sums = axes_of[:4]
     sizes: dict[int, int] = {}

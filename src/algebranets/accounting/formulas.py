@@ -114,7 +114,7 @@ def _(module: ann.MultiheadAttention, inputs: tuple[Any, ...], output: Any) -> W
 
 @work.register
 def _(module: ann.Bilinear, inputs: tuple[Any, ...], output: Tensor) -> Work:
-    """The product with the first input is one with weights. Its result is multiplied with the second input."""
+    """The weight is multiplied with the first input, and the result with the second input."""
     (weight,) = module.algebra_weights()
     rows = output.numel() // module.out_features
     num_pairs = (module.out_features // module.algebra.dim) * (module.in2_features // module.algebra.dim)
@@ -123,7 +123,7 @@ def _(module: ann.Bilinear, inputs: tuple[Any, ...], output: Tensor) -> Work:
 
 @work.register
 def _(module: LogitHead, inputs: tuple[Any, ...], output: Tensor) -> Work:
-    """The output has one number for each tuple, so the rows are those of the input."""
+    """The output has one number for each tuple, so rows are counted in the input."""
     (weight,) = module.algebra_weights()
     return Work((_product(module, weight, inputs[0].numel() // module.in_features),))
 

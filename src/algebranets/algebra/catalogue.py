@@ -88,7 +88,7 @@ BIQUATERNIONS_IN_M2C = (
     (0, 0, -1, 0, -1, 0, 0, 0),
 )
 
-#: More names of algebras. `get` ignores case in them, and "-", "_" and blanks between their words.
+#: More names of algebras. `get` ignores case, and "-", "_" and spaces between words.
 ALIASES: MappingProxyType[str, Algebra] = MappingProxyType(
     {
         name: algebra
@@ -121,7 +121,7 @@ _BY_NUMBERS: dict[str, tuple[Callable[..., Algebra], int, int]] = {
 
 
 def _normalized(name: str) -> str:
-    """A name in lower case, without "-", "_" and blanks between letters and digits."""
+    """Return a name in lower case, without "-", "_" and spaces between letters and digits."""
     return re.sub(r"(?<=[^\W_])[-_\s]+(?=[^\W_])", "", name.strip()).lower()
 
 
@@ -144,7 +144,7 @@ def get(spec: Algebra | str | Path) -> Algebra:
             - a constructor with its numbers, such as "diagonal(3)", "clifford(3,0)", "Cl(3,0)" or "cl30";
             - the path of a table file that ends in .toml, .json or .txt.
 
-            Case does not matter, nor do "-", "_" and blanks between words.
+            Case does not matter in names, nor do "-", "_" and spaces between words.
 
     >>> get("M2R") is M2R, get("M5R").dim, get("M2(H)").dim, get("clifford(3,0)").dim
     (True, 25, 16, 8)
@@ -163,7 +163,7 @@ def get(spec: Algebra | str | Path) -> Algebra:
 
 @lru_cache(maxsize=64)
 def _constructed(text: str) -> Algebra:
-    """The algebra that a name with numbers describes, or an error that says what a name must be."""
+    """Return the algebra that a name with numbers describes, or raise an error that says what a name must be."""
     name = _normalized(text)
     if match := re.fullmatch(r"m([1-9]\d?)(?:\((.+)\)|(.+))", name):
         over = _BY_NAME.get(match[2] or match[3])

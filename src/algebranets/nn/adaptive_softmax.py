@@ -18,7 +18,7 @@ from algebranets.nn.linear import Linear, Weighted
 
 
 class LogitHead(Weighted):
-    """A linear layer over an algebra with one tuple for each real output, which is the L2 norm of the tuple.
+    """A linear layer over an algebra whose real outputs are the L2 norms of its output tuples.
 
     Args:
         in_features: The number of real input features, a multiple of the algebra's dim.
@@ -118,11 +118,11 @@ class AdaptiveLogSoftmaxWithLoss(Layer, nn.AdaptiveLogSoftmaxWithLoss):
             self.tail.append(nn.Sequential(projection, LogitHead(size, last - first, bias=False, **over)))
 
     def forward(self, input_: Tensor, target_: Tensor) -> Any:
-        """Return ``(output, loss)``: the log-probability of each target, and minus their mean.
+        """Return ``(output, loss)``: the log-probability of each target, and the negative of their mean.
 
         Args:
             input_: The input, (batch, in_features) or (in_features).
-            target_: The target classes, (batch) or a single one.
+            target_: The target classes, (batch), or a scalar for a single input.
         """
         if torch.is_autocast_enabled(input_.device.type):  # torch's sums have the dtype of the input
             input_ = input_.to(self.head.weight.dtype)
@@ -134,7 +134,7 @@ def _checked_cutoffs(cutoffs: Sequence[int], n_classes: int) -> list[int]:
     numbers = [checks.whole("cutoffs", number) for number in cutoffs] if isinstance(cutoffs, Iterable) else []
     if not numbers or any(a >= b for a, b in pairwise([0, *numbers, n_classes])):
         raise ValueError(
-            f"cutoffs must be whole numbers from 1 to n_classes - 1 = {n_classes - 1}, in increasing order, and at "
-            f"least one of them; got {cutoffs!r}."
+            f"cutoffs must be whole numbers from 1 to n_classes - 1 = {n_classes - 1}, in increasing order, with "
+            f"at least one of them; got {cutoffs!r}."
         )
     return numbers

@@ -1,4 +1,4 @@
-"""`Bilinear`, a linear map of each of two inputs, over an algebra."""
+"""`Bilinear` over an algebra, which is linear in each of its two inputs."""
 
 from __future__ import annotations
 
@@ -69,12 +69,12 @@ class Bilinear(Weighted):
     ) -> Float[Tensor, "*batch out"]:
         """Apply the layer to the last axes of two inputs.
 
-        Under autocast, products are taken in autocast's dtype. As with torch's layer, the output has the largest dtype
-        of inputs and weight.
+        Under autocast, products are computed in autocast's dtype. As with torch's layer, the output has the widest
+        dtype of the inputs and the weight.
 
         Args:
             input1: The first input x, ``in1_features`` real numbers on the last axis.
-            input2: The second input z, ``in2_features`` real numbers on the last axis, with the other axes of
+            input2: The second input z, ``in2_features`` real numbers on the last axis. Its other axes are those of
                 ``input1``.
         """
         if input2.shape[-1] != self.in2_features or input1.shape[:-1] != input2.shape[:-1]:

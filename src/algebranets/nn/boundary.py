@@ -273,7 +273,7 @@ def channel_axis(dim: int, layer: str) -> int:
     if dim is REQUIRED:
         raise ValueError(
             f"{layer} needs dim, the channel axis: write dim=1 for images (batch, channels, height, width), "
-            "dim=-1 for features."
+            "or dim=-1 for features."
         )
     return checks.whole("dim", dim)
 

@@ -125,8 +125,8 @@ class Conv1d(_ForwardConv):
         padding: The padding on each side of the input, an int, "same" or "valid".
         dilation: The spacing between kernel elements.
         groups: The number of groups. Tuples of different groups do not mix. Groups count tuples, not channels, with
-            one exception: ``groups=in_channels``, as one writes a depthwise convolution in torch, gives each tuple a
-            group of its own.
+            one exception: ``groups=in_channels``, torch's way to write a depthwise convolution, gives each tuple its
+            own group.
         bias: Whether to add a bias, one number for each output channel.
         padding_mode: The kind of padding: "zeros", "reflect", "replicate" or "circular".
         device, dtype: The device and dtype of the parameters.
@@ -154,8 +154,8 @@ class Conv2d(_ForwardConv):
         padding: The padding on each side of the input, an int, a tuple of 2 ints, "same" or "valid".
         dilation: The spacing between kernel elements, an int or a tuple of 2 ints.
         groups: The number of groups. Tuples of different groups do not mix. Groups count tuples, not channels, with
-            one exception: ``groups=in_channels``, as one writes a depthwise convolution in torch, gives each tuple a
-            group of its own.
+            one exception: ``groups=in_channels``, torch's way to write a depthwise convolution, gives each tuple its
+            own group.
         bias: Whether to add a bias, one number for each output channel.
         padding_mode: The kind of padding: "zeros", "reflect", "replicate" or "circular".
         device, dtype: The device and dtype of the parameters.
@@ -183,8 +183,8 @@ class Conv3d(_ForwardConv):
         padding: The padding on each side of the input, an int, a tuple of 3 ints, "same" or "valid".
         dilation: The spacing between kernel elements, an int or a tuple of 3 ints.
         groups: The number of groups. Tuples of different groups do not mix. Groups count tuples, not channels, with
-            one exception: ``groups=in_channels``, as one writes a depthwise convolution in torch, gives each tuple a
-            group of its own.
+            one exception: ``groups=in_channels``, torch's way to write a depthwise convolution, gives each tuple its
+            own group.
         bias: Whether to add a bias, one number for each output channel.
         padding_mode: The kind of padding: "zeros", "reflect", "replicate" or "circular".
         device, dtype: The device and dtype of the parameters.

@@ -85,8 +85,8 @@ class ConvTranspose1d(_ConvTranspose):
         padding: How many positions are cut off from each side of the output.
         output_padding: How many positions are added to one side of the output.
         groups: The number of groups. Tuples of different groups do not mix. Groups count tuples, not channels, with
-            one exception: ``groups=in_channels``, as one writes a depthwise convolution in torch, gives each tuple a
-            group of its own.
+            one exception: ``groups=in_channels``, torch's way to write a depthwise convolution, gives each tuple its
+            own group.
         bias: Whether to add a bias, one number for each output channel.
         dilation: The spacing between kernel elements.
         padding_mode: Must be "zeros".
@@ -115,8 +115,8 @@ class ConvTranspose2d(_ConvTranspose):
         padding: How many positions are cut off from each side of the output, an int or a tuple of 2 ints.
         output_padding: How many positions are added to one side of the output, an int or a tuple of 2 ints.
         groups: The number of groups. Tuples of different groups do not mix. Groups count tuples, not channels, with
-            one exception: ``groups=in_channels``, as one writes a depthwise convolution in torch, gives each tuple a
-            group of its own.
+            one exception: ``groups=in_channels``, torch's way to write a depthwise convolution, gives each tuple its
+            own group.
         bias: Whether to add a bias, one number for each output channel.
         dilation: The spacing between kernel elements, an int or a tuple of 2 ints.
         padding_mode: Must be "zeros".
@@ -145,8 +145,8 @@ class ConvTranspose3d(_ConvTranspose):
         padding: How many positions are cut off from each side of the output, an int or a tuple of 3 ints.
         output_padding: How many positions are added to one side of the output, an int or a tuple of 3 ints.
         groups: The number of groups. Tuples of different groups do not mix. Groups count tuples, not channels, with
-            one exception: ``groups=in_channels``, as one writes a depthwise convolution in torch, gives each tuple a
-            group of its own.
+            one exception: ``groups=in_channels``, torch's way to write a depthwise convolution, gives each tuple its
+            own group.
         bias: Whether to add a bias, one number for each output channel.
         dilation: The spacing between kernel elements, an int or a tuple of 3 ints.
         padding_mode: Must be "zeros".

@@ -82,7 +82,7 @@ class EmbeddingBag(Layer, nn.EmbeddingBag):
 
     >>> import torch, algebranets as an
     >>> bags = an.nn.EmbeddingBag(10, 8, mode="sum", algebra=an.H)
-    >>> bags(torch.tensor([1, 2, 4, 5]), offsets=torch.tensor([0, 3])).shape  # of three vectors, and of one
+    >>> bags(torch.tensor([1, 2, 4, 5]), offsets=torch.tensor([0, 3])).shape  # a bag of three vectors, and a bag of one
     torch.Size([2, 8])
     """
 
@@ -148,8 +148,8 @@ def _check(
     checks.size("an embedding", (num_embeddings, embedding_dim))
     if padding_idx is not None and not -num_embeddings <= checks.whole("padding_idx", padding_idx) < num_embeddings:
         raise ValueError(
-            f"padding_idx must name one of num_embeddings={num_embeddings} vectors, counted from the first or, if "
-            f"negative, from the last; got {padding_idx}."
+            f"padding_idx must be the index of one of num_embeddings={num_embeddings} vectors, counted from the first "
+            f"or, if negative, from the last; got {padding_idx}."
         )
     if max_norm is not None:
         checks.positive("max_norm", max_norm, or_zero=True)

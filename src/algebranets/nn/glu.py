@@ -25,8 +25,8 @@ class GLU(Layer, nn.GLU):
     """
 
     reason = (
-        "torch.nn.GLU takes the first half of the channels as values and the second half as gates, so the first "
-        "components of a tuple are values and the others are its gates."
+        "torch.nn.GLU takes the first half of the channels as values and the second half as gates, so some "
+        "components of each tuple become values and the others become gates."
     )
 
     def __init__(self, dim: int = -1, *, algebra: Algebra | str = REQUIRED) -> None:

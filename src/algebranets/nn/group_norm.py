@@ -36,8 +36,8 @@ class GroupNorm(Layer, nn.GroupNorm):
     """
 
     reason = (
-        "torch.nn.GroupNorm makes groups of neighboring channels, so the components of a tuple are in different groups "
-        "and are divided by different numbers."
+        "torch.nn.GroupNorm groups neighboring channels, so it puts the components of a tuple into different groups "
+        "and divides them by different numbers."
     )
 
     def __init__(

@@ -1,4 +1,4 @@
-"""torch.nn.init over an algebra: initializers with torch's arguments, and the keyword ``algebra``.
+"""torch.nn.init over an algebra: initializers with torch's arguments and the keyword ``algebra``.
 
 Fans count real products, so activations keep their variance over every algebra, as in real layers (see `fans`). Over R,
 Glorot's and He's initializers are those of `torch.nn.init`. Initializers that treat every number alike, such as
@@ -40,15 +40,16 @@ __all__ = [
     "zeros_",
 ]
 
-_TUPLES = "Assign the tuples to layer.weight_tuples"
+_TUPLES = "Assign these tuples to layer.weight_tuples"
 
-#: Why initializers of torch.nn.init are not passed on, and what to use.
+#: Why each of these initializers of torch.nn.init is refused, and what to use instead.
 REFUSED = {
-    "eye_": f"the identity over an algebra has the algebra's unit on its diagonal, and not ones. {_TUPLES}",
-    "dirac_": f"the identity over an algebra has the algebra's unit at the kernel's center, and not ones. {_TUPLES}",
-    "orthogonal_": "a stored weight with orthogonal rows is in general no orthogonal map over an algebra. Use "
+    "eye_": f"the identity over an algebra has the algebra's unit on its diagonal, not the number 1. {_TUPLES}",
+    "dirac_": "the identity over an algebra has the algebra's unit at the kernel's center, not the number 1. "
+    f"{_TUPLES}",
+    "orthogonal_": "a stored weight with orthogonal rows is in general not an orthogonal map over an algebra. Use "
     "xavier_uniform_ or polar_, or assign tuples of your own to layer.weight_tuples",
-    "sparse_": "it sets single numbers to zero, and not whole tuples. Use algebranets.pruning.Pruner",
+    "sparse_": "it sets single numbers to zero, not whole tuples. Use algebranets.pruning.Pruner",
 }
 REFUSED |= {name[:-1]: reason for name, reason in REFUSED.items()}  # torch's deprecated names have no underscore
 

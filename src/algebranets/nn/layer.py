@@ -1,14 +1,16 @@
-"""`Layer`, the base of all layers over an algebra: it asks for the algebra, and saves it in state dicts."""
+"""`Layer`, the base class of all layers over an algebra, which saves the algebra in state dicts."""
 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
+from functools import cache, wraps
 from hashlib import sha256
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils import parametrize
+from torch._subclasses import FakeTensor
 
 from algebranets import algebra as algebras
 from algebranets.algebra import Algebra, R
@@ -19,36 +21,47 @@ class _Required:
         return "<required>"
 
 
-#: The default of ``algebra=`` in every layer. `Layer.resolve` raises an error for it that tells the user what to write.
+#: The default of ``algebra=`` in every layer. For this value, `Layer.resolve` raises an error that says what to write.
 REQUIRED: Any = _Required()
 
-#: A saved algebra: the SHA-256 of its table, then its name in UTF-8, filled up with zeros. The size is the same for all
+#: The buffer that holds the algebra, and so the name of its entry in a layer's state dict.
+_BUFFER = "algebra_id"
+
+#: A saved algebra is the SHA-256 of its table, then its name in UTF-8, padded with zeros. The size is the same for all
 #: algebras, because `torch.distributed.checkpoint` loads into tensors of the size that the model has.
 _HASH_SIZE, _NAME_SIZE = 32, 32
 
 
 class Layer(nn.Module):
-    """The base of layers over an algebra. State dicts of layers with parameters record the algebra.
+    """The base class of layers over an algebra. State dicts of layers with parameters record the algebra.
 
-    The entry ``"algebra"`` of a layer's state dict is a small tensor of bytes, so it is also saved in safetensors files
-    and in checkpoints of `torch.distributed.checkpoint`. Loading weights of another algebra is an error. Over R there
-    is no such entry, so state dicts are those of torch.nn's layers. Derive a layer of your own from this class, and set
-    ``self.algebra = self.resolve(algebra)``, to have its algebra recorded and checked.
+    The record is a small buffer, ``algebra_id``, so it is also saved in safetensors files and in checkpoints of
+    `torch.distributed.checkpoint`. Loading weights of another algebra is an error. Over R there is no such buffer, so
+    state dicts have the same entries as those of torch.nn. To record and check the algebra of your own layer, derive it
+    from this class and set ``self.algebra = self.resolve(algebra)`` in its constructor.
 
     Args:
         args, kwargs: Arguments of the next base class. `torch.nn.Module` takes none.
 
     >>> import algebranets as an
     >>> list(an.nn.Linear(8, 8, algebra=an.H).state_dict())
-    ['weight', 'bias', 'algebra']
+    ['weight', 'bias', 'algebra_id']
     >>> list(an.nn.Linear(8, 8, algebra=an.R).state_dict())
     ['weight', 'bias']
     """
 
-    #: Why torch's layer of the same name does not keep tuples whole, as a sentence for the error without ``algebra=``.
+    #: Why torch's layer of the same name takes tuples apart, as the last sentence of the error for a missing algebra.
     reason: ClassVar[str] = ""
 
     algebra: Algebra
+
+    algebra_id: Tensor
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Let every constructor end with `_record_algebra`, because only then are the parameters known."""
+        super().__init_subclass__(**options)
+        if "__init__" in vars(cls):
+            cls.__init__ = _recording(cls.__init__)  # type: ignore[method-assign]
 
     @classmethod
     def resolve(cls, algebra: Algebra | str) -> Algebra:
@@ -59,10 +72,22 @@ class Layer(nn.Module):
         """
         return resolve(algebra, cls.__name__, reason=cls.reason)
 
+    def _record_algebra(self) -> None:
+        """Register the buffer, if the layer has parameters or buffers of its own, and its algebra is not R."""
+        own = [tensor for tensor in (*self._parameters.values(), *self._buffers.values()) if tensor is not None]
+        if own and _BUFFER not in self._buffers and getattr(self, "algebra", R).terms != R.terms:
+            self.register_buffer(_BUFFER, self._recorded(own[0].device))
+
+    def _recorded(self, device: torch.device) -> Tensor:
+        # The dtype is int32, so that tools that average state dicts do not overflow when they add them.
+        return torch.tensor(list(_encode(self.algebra)), dtype=torch.int32, device=device)
+
     def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)
-        if self._records_algebra():
-            destination[f"{prefix}algebra"] = _encode(self.algebra)
+        key = f"{prefix}{_BUFFER}"
+        if key in destination:
+            # Save a new tensor: torch.distributed.checkpoint loads in place, and `to_empty` leaves the buffer empty.
+            destination[key] = self._recorded(destination[key].device)
 
     def _load_from_state_dict(
         self,
@@ -74,42 +99,41 @@ class Layer(nn.Module):
         unexpected_keys: list[str],
         error_msgs: list[str],
     ) -> None:
-        key, num_errors = f"{prefix}algebra", len(error_msgs)
+        key, num_errors = f"{prefix}{_BUFFER}", len(error_msgs)
         if (problem := self._other_algebra(state_dict, prefix)) is not None:
             error_msgs.append(problem)
             return
+        is_missing = key not in state_dict and any(name.startswith(prefix) for name in state_dict)
+        if _BUFFER in self._buffers:  # the entry has been checked; its name may differ, and it may be sharded
+            given = (value for name, value in state_dict.items() if name.startswith(prefix))
+            device = next((value.device for value in given if isinstance(value, Tensor)), self.algebra_id.device)
+            state_dict = {**state_dict, key: self._recorded(device)}
         rest = (local_metadata, strict, missing_keys, unexpected_keys, error_msgs)
         super()._load_from_state_dict(state_dict, prefix, *rest)
-        if key in unexpected_keys:
-            unexpected_keys.remove(key)
-        holds = any(name.startswith(prefix) for name in state_dict)
-        if holds and key not in state_dict and self._records_algebra() and len(error_msgs) == num_errors:
+        if is_missing and _BUFFER in self._buffers and len(error_msgs) == num_errors:
             warnings.warn(
-                "the state dict does not record the algebra of its weights: it was saved by an older algebranets or "
-                f"by another library. Its weights are read as those of {self.algebra.name}; save it again to record "
-                "the algebra.",
+                "the state dict does not record the algebra of its weights: it was saved by an older version of "
+                f"algebranets or by another library. They are loaded as weights over {self.algebra.name}. Save the "
+                "model again to record the algebra.",
                 stacklevel=2,
             )
 
-    def _records_algebra(self) -> bool:
-        """Whether state dicts hold the algebra: it is not R, and the layer has parameters or buffers of its own."""
-        own = (*self._parameters.values(), *self._buffers.values())
-        has_state = any(tensor is not None for tensor in own) or parametrize.is_parametrized(self)
-        return has_state and self.algebra.terms != R.terms
-
     def _other_algebra(self, state_dict: dict[str, Any], prefix: str) -> str | None:
-        """An error message if the layer's weights in a state dict are those of another algebra, else None."""
-        saved = state_dict.get(f"{prefix}algebra")
-        if not isinstance(saved, Tensor) or saved.is_meta:
+        """Return an error message if a state dict holds weights of another algebra for this layer, else None."""
+        saved = state_dict.get(f"{prefix}{_BUFFER}")
+        if not isinstance(saved, Tensor) or saved.is_meta or isinstance(saved, FakeTensor):
             return None
-        data = bytes(saved.to(torch.uint8).tolist())
-        if data[:_HASH_SIZE] == bytes(_encode(self.algebra).tolist())[:_HASH_SIZE]:
+        if hasattr(saved, "full_tensor"):  # a DTensor
+            saved = saved.full_tensor()
+        # A mean of several state dicts holds rounded numbers.
+        data = bytes(int(number) % 256 for number in saved.double().round().tolist())
+        if data[:_HASH_SIZE] == _encode(self.algebra)[:_HASH_SIZE]:
             return None
         name = data[_HASH_SIZE:].rstrip(b"\0").decode(errors="replace")
         return (
-            f"{prefix.rstrip('.') or type(self).__name__} is over {self.algebra.name}, but the weights in the state "
-            f"dict are those of {name}, whose table is different: make the model with algebra={name!r}, or train these "
-            f"weights again over {self.algebra.name}."
+            f"{prefix.rstrip('.') or type(self).__name__} is over {self.algebra.name}, but the state dict holds "
+            f"weights over {name}, which has a different multiplication table: make the model with algebra={name!r}, "
+            f"or load weights that were trained over {self.algebra.name}."
         )
 
 
@@ -120,7 +144,7 @@ def resolve(algebra: Algebra | str, name: str, module: str = "", reason: str = "
         algebra: The argument ``algebra=``.
         name: The name of the layer or function.
         module: The module of the function in algebranets.nn, with a dot at its end, such as "init.".
-        reason: A sentence for the end of the error.
+        reason: A sentence to add at the end of the error.
     """
     if algebra is REQUIRED:
         raise ValueError(
@@ -130,8 +154,17 @@ def resolve(algebra: Algebra | str, name: str, module: str = "", reason: str = "
     return algebras.get(algebra)
 
 
-def _encode(algebra: Algebra) -> Tensor:
-    """The algebra as a tensor of bytes. Algebras with the same table have the same first 32 bytes."""
+def _recording(init: Callable[..., None]) -> Callable[..., None]:
+    @wraps(init)
+    def init_and_record(self: Layer, *args: Any, **options: Any) -> None:
+        init(self, *args, **options)
+        self._record_algebra()
+
+    return init_and_record
+
+
+@cache
+def _encode(algebra: Algebra) -> bytes:
+    """Return the algebra as bytes. Algebras with the same table have the same first 32 bytes."""
     digest = sha256(repr((algebra.dim, algebra.terms)).encode()).digest()
-    name = algebra.name.encode()[:_NAME_SIZE].ljust(_NAME_SIZE, b"\0")
-    return torch.tensor(list(digest + name), dtype=torch.uint8, device="cpu")
+    return digest + algebra.name.encode()[:_NAME_SIZE].ljust(_NAME_SIZE, b"\0")

@@ -1,4 +1,4 @@
-"""Layers over an algebra that take the number of their input features from the first input."""
+"""Lazy layers over an algebra, which take the number of input features from the first input."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from algebranets import checks, product
 from algebranets.algebra import Algebra
 from algebranets.nn.conv import Conv, Conv1d, Conv2d, Conv3d, Size
 from algebranets.nn.conv_transpose import ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
-from algebranets.nn.layer import REQUIRED, Layer
+from algebranets.nn.layer import REQUIRED
 from algebranets.nn.linear import Linear, Weighted
 from algebranets.nn.weights import reset_weights
 
@@ -28,15 +28,16 @@ class _Lazy(LazyModuleMixin, Weighted):
         device: torch.device | str | None,
         dtype: torch.dtype | None,
     ) -> None:
-        """Make the layer, with parameters that have no shape.
+        """Create the layer with parameters that have no shape yet.
 
         Args:
-            num_features: Any number of input features that fits the options. The layer is first made with it on the
-                meta device, so that all arguments are checked.
+            num_features: Any number of input features that fits the options. The layer is first created with it on
+                the meta device, so that all arguments are checked.
             options: The arguments of the layer, without the number of input features.
             device, dtype: The device and dtype of the parameters.
         """
         super().__init__(num_features, **options, device="meta", dtype=dtype)
+        self._buffers.clear()  # the recorded algebra: it is recorded again on the device of the parameters
         self._options = options
         factory: dict[str, Any] = {"device": device, "dtype": dtype}
         for name, parameter in (("weight", self.weight), ("bias", self.bias)):
@@ -48,7 +49,7 @@ class _Lazy(LazyModuleMixin, Weighted):
         return x.shape[-1]
 
     def _take_sizes(self, like: Any) -> None:
-        """Take over the sizes that depend on the input from a layer that fits it."""
+        """Copy the sizes that depend on the input from ``like``, a layer that fits the input."""
         self.in_features = like.in_features
 
     def initialize_parameters(self, x: Tensor, *_: Any, **__: Any) -> None:
@@ -68,9 +69,9 @@ class _Lazy(LazyModuleMixin, Weighted):
                 parameter.materialize(expected.shape)
             elif parameter.shape != expected.shape:
                 raise ValueError(
-                    f"the {name} that was loaded has shape {tuple(parameter.shape)}, but for an input of shape "
-                    f"{tuple(x.shape)} it must be {tuple(expected.shape)}: make the layer with the sizes of the layer "
-                    "that was saved, and give it the same number of input features."
+                    f"the loaded {name} has shape {tuple(parameter.shape)}, but an input of shape {tuple(x.shape)} "
+                    f"needs {tuple(expected.shape)}: make the layer with the arguments of the saved layer, and give it "
+                    "the same number of input features."
                 )
         self._take_sizes(like)
         if "weight" in missing:
@@ -80,19 +81,13 @@ class _Lazy(LazyModuleMixin, Weighted):
         del self._options
 
     def reset_parameters(self) -> None:
-        """Initialize the parameters as in the layer that this one becomes. Without shapes there is nothing to do."""
+        """Initialize the parameters as in the layer that this one becomes. It does nothing while they have no shape."""
         if not self.has_uninitialized_params():
             super().reset_parameters()
 
-    def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
-        # LazyModuleMixin does not call Layer, which saves the algebra. Parameters without a shape cannot be detached,
-        # so the first call leaves all parameters as they are, and the second one detaches those that have a shape.
-        Layer._save_to_state_dict(self, destination, prefix, keep_vars=True)
-        super()._save_to_state_dict(destination, prefix, keep_vars)
-
 
 class LazyLinear(_Lazy, Linear):
-    """`Linear` whose ``in_features`` is taken from the first input. After the first call it is a `Linear`.
+    """`Linear` that takes ``in_features`` from its first input, and then becomes a `Linear`.
 
     Args:
         out_features: The number of real output features, a multiple of the algebra's dim.
@@ -143,11 +138,11 @@ class _LazyConv(_Lazy, Conv):
         options["algebra"] = over = self.resolve(options["algebra"])
         groups = checks.whole("groups", options["groups"], least=1)
         num_out = product.whole_tuples(options["out_channels"], over, "out_channels")
-        # Groups count tuples, unless there are as many as input channels, which are not known yet.
+        # Groups count tuples, unless their number is that of the input channels, which is not known yet.
         are_channels = num_out % groups != 0 and groups % over.dim == 0
         if num_out % (groups // over.dim if are_channels else groups):
             raise ValueError(
-                f"groups={groups} must divide the tuples on both sides: {options['out_channels']} channels out are "
+                f"groups={groups} must divide the number of output tuples: out_channels={options['out_channels']} are "
                 f"{num_out} {over.name} tuples. Groups count tuples, not channels."
             )
         self._prepare(groups if are_channels else groups * over.dim, options, device, dtype)
@@ -221,7 +216,7 @@ class _LazyConvTranspose(_LazyConv):
 
 
 class LazyConv1d(_LazyForwardConv, Conv1d):
-    """`Conv1d` whose ``in_channels`` is taken from the first input. After the first call it is a `Conv1d`.
+    """`Conv1d` that takes ``in_channels`` from its first input, and then becomes a `Conv1d`.
 
     Args:
         out_channels: The number of real output channels, a multiple of the algebra's dim.
@@ -230,7 +225,7 @@ class LazyConv1d(_LazyForwardConv, Conv1d):
         padding: The padding on each side of the input, an int, "same" or "valid".
         dilation: The spacing between kernel elements.
         groups: The number of groups. Tuples of different groups do not mix. Groups count tuples, not channels, with
-            one exception: if there are as many as input channels, each tuple has a group of its own.
+            one exception: if ``groups`` is the number of input channels, each tuple has a group of its own.
         bias: Whether to add a bias, one number for each output channel.
         padding_mode: The kind of padding: "zeros", "reflect", "replicate" or "circular".
         device, dtype: The device and dtype of the parameters.
@@ -248,7 +243,7 @@ class LazyConv1d(_LazyForwardConv, Conv1d):
 
 
 class LazyConv2d(_LazyForwardConv, Conv2d):
-    """`Conv2d` whose ``in_channels`` is taken from the first input. After the first call it is a `Conv2d`.
+    """`Conv2d` that takes ``in_channels`` from its first input, and then becomes a `Conv2d`.
 
     Args:
         out_channels: The number of real output channels, a multiple of the algebra's dim.
@@ -257,7 +252,7 @@ class LazyConv2d(_LazyForwardConv, Conv2d):
         padding: The padding on each side of the input, an int, a tuple of 2 ints, "same" or "valid".
         dilation: The spacing between kernel elements, an int or a tuple of 2 ints.
         groups: The number of groups. Tuples of different groups do not mix. Groups count tuples, not channels, with
-            one exception: if there are as many as input channels, each tuple has a group of its own.
+            one exception: if ``groups`` is the number of input channels, each tuple has a group of its own.
         bias: Whether to add a bias, one number for each output channel.
         padding_mode: The kind of padding: "zeros", "reflect", "replicate" or "circular".
         device, dtype: The device and dtype of the parameters.
@@ -275,7 +270,7 @@ class LazyConv2d(_LazyForwardConv, Conv2d):
 
 
 class LazyConv3d(_LazyForwardConv, Conv3d):
-    """`Conv3d` whose ``in_channels`` is taken from the first input. After the first call it is a `Conv3d`.
+    """`Conv3d` that takes ``in_channels`` from its first input, and then becomes a `Conv3d`.
 
     Args:
         out_channels: The number of real output channels, a multiple of the algebra's dim.
@@ -284,7 +279,7 @@ class LazyConv3d(_LazyForwardConv, Conv3d):
         padding: The padding on each side of the input, an int, a tuple of 3 ints, "same" or "valid".
         dilation: The spacing between kernel elements, an int or a tuple of 3 ints.
         groups: The number of groups. Tuples of different groups do not mix. Groups count tuples, not channels, with
-            one exception: if there are as many as input channels, each tuple has a group of its own.
+            one exception: if ``groups`` is the number of input channels, each tuple has a group of its own.
         bias: Whether to add a bias, one number for each output channel.
         padding_mode: The kind of padding: "zeros", "reflect", "replicate" or "circular".
         device, dtype: The device and dtype of the parameters.
@@ -302,7 +297,7 @@ class LazyConv3d(_LazyForwardConv, Conv3d):
 
 
 class LazyConvTranspose1d(_LazyConvTranspose, ConvTranspose1d):
-    """`ConvTranspose1d` whose ``in_channels`` is taken from the first input. Then it is a `ConvTranspose1d`.
+    """`ConvTranspose1d` that takes ``in_channels`` from its first input, and then becomes a `ConvTranspose1d`.
 
     Args:
         out_channels: The number of real output channels, a multiple of the algebra's dim.
@@ -311,7 +306,7 @@ class LazyConvTranspose1d(_LazyConvTranspose, ConvTranspose1d):
         padding: How many positions are cut off from each side of the output.
         output_padding: How many positions are added to one side of the output.
         groups: The number of groups. Tuples of different groups do not mix. Groups count tuples, not channels, with
-            one exception: if there are as many as input channels, each tuple has a group of its own.
+            one exception: if ``groups`` is the number of input channels, each tuple has a group of its own.
         bias: Whether to add a bias, one number for each output channel.
         dilation: The spacing between kernel elements.
         padding_mode: Must be "zeros".
@@ -330,7 +325,7 @@ class LazyConvTranspose1d(_LazyConvTranspose, ConvTranspose1d):
 
 
 class LazyConvTranspose2d(_LazyConvTranspose, ConvTranspose2d):
-    """`ConvTranspose2d` whose ``in_channels`` is taken from the first input. Then it is a `ConvTranspose2d`.
+    """`ConvTranspose2d` that takes ``in_channels`` from its first input, and then becomes a `ConvTranspose2d`.
 
     Args:
         out_channels: The number of real output channels, a multiple of the algebra's dim.
@@ -339,7 +334,7 @@ class LazyConvTranspose2d(_LazyConvTranspose, ConvTranspose2d):
         padding: How many positions are cut off from each side of the output, an int or a tuple of 2 ints.
         output_padding: How many positions are added to one side of the output, an int or a tuple of 2 ints.
         groups: The number of groups. Tuples of different groups do not mix. Groups count tuples, not channels, with
-            one exception: if there are as many as input channels, each tuple has a group of its own.
+            one exception: if ``groups`` is the number of input channels, each tuple has a group of its own.
         bias: Whether to add a bias, one number for each output channel.
         dilation: The spacing between kernel elements, an int or a tuple of 2 ints.
         padding_mode: Must be "zeros".
@@ -358,7 +353,7 @@ class LazyConvTranspose2d(_LazyConvTranspose, ConvTranspose2d):
 
 
 class LazyConvTranspose3d(_LazyConvTranspose, ConvTranspose3d):
-    """`ConvTranspose3d` whose ``in_channels`` is taken from the first input. Then it is a `ConvTranspose3d`.
+    """`ConvTranspose3d` that takes ``in_channels`` from its first input, and then becomes a `ConvTranspose3d`.
 
     Args:
         out_channels: The number of real output channels, a multiple of the algebra's dim.
@@ -367,7 +362,7 @@ class LazyConvTranspose3d(_LazyConvTranspose, ConvTranspose3d):
         padding: How many positions are cut off from each side of the output, an int or a tuple of 3 ints.
         output_padding: How many positions are added to one side of the output, an int or a tuple of 3 ints.
         groups: The number of groups. Tuples of different groups do not mix. Groups count tuples, not channels, with
-            one exception: if there are as many as input channels, each tuple has a group of its own.
+            one exception: if ``groups`` is the number of input channels, each tuple has a group of its own.
         bias: Whether to add a bias, one number for each output channel.
         dilation: The spacing between kernel elements, an int or a tuple of 3 ints.
         padding_mode: Must be "zeros".

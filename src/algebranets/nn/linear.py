@@ -31,12 +31,12 @@ class Weighted(Layer):
         self.lowering = lowering
 
     def _num_in(self, size: int, name: str, lift: str) -> int:
-        """The number of tuples in the input. The error for a size that is wrong names the Lift for real inputs.
+        """Return the number of tuples in the input. The error for a wrong size suggests a Lift for real inputs.
 
         Args:
             size: The number of real input features or channels.
             name: The name of the argument ``size``.
-            lift: The name of the layer that turns such inputs into tuples.
+            lift: The name of the layer that lifts real inputs to tuples.
         """
         lifted, over = checks.whole(name, size) * self.algebra.dim, self.algebra.name
         hint = f"For a real input, put {lift}({size}, algebra={over!r}) before this layer and set {name}={lifted}."

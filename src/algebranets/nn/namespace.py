@@ -1,4 +1,4 @@
-"""`over`, which gives torch.nn's names with an algebra bound, so that one line turns torch code into an AlgebraNet."""
+"""`over`: torch.nn's names with an algebra bound, so that one line turns torch code into an AlgebraNet."""
 
 from __future__ import annotations
 
@@ -42,11 +42,12 @@ def over(algebra: Algebra | str) -> Namespace:
 
 
 class Namespace(Untouched):
-    """torch.nn's names with an algebra bound: what `over` returns.
+    """The namespace that `over` returns: torch.nn's names with an algebra bound.
 
     ``nn.Linear`` and the other layers are subclasses of those in `algebranets.nn` that fill in ``algebra=``. Calling
-    one gives an instance of the class in `algebranets.nn`, and ``isinstance(layer, nn.Linear)`` asks for that class, so
-    ``nn.Linear`` can be called, tested for and derived from like ``torch.nn.Linear``.
+    one gives an instance of the class in `algebranets.nn`, and ``isinstance(layer, nn.Linear)`` tests for that class.
+    You can also derive your own classes from ``nn.Linear``. ``type(layer) == nn.Linear`` holds, but not
+    ``type(layer) is nn.Linear``.
 
     Args:
         algebra: The algebra.
@@ -89,7 +90,7 @@ class Namespace(Untouched):
 
         Args:
             x: Activations.
-            split_size: The number of real channels of each part, or a list with the number of channels of every part.
+            split_size: The number of real channels in each part, or a list with one number for each part.
             dim: The channel axis: 1 for images, -1 for features. Use `torch.split` along every other axis.
         """
         return product.split(x, split_size, dim, algebra=self.algebra)
@@ -153,12 +154,12 @@ class Namespace(Untouched):
 
 @cache
 def _namespace(algebra: Algebra) -> Namespace:
-    """One namespace for each algebra, so that its classes are the same wherever ``over`` is called."""
+    """Return the only namespace of an algebra, so that every call of ``over`` gives the same classes."""
     return Namespace(algebra)
 
 
 class _Binding(ABCMeta):
-    """The class of a layer class with a bound algebra, and of classes that users derive from one."""
+    """The metaclass of layer classes with a bound algebra, and of classes that users derive from them."""
 
     def _base(cls) -> Any:
         """The class of `algebranets.nn` if the algebra is bound to ``cls`` itself, else None."""
@@ -186,10 +187,25 @@ class _Binding(ABCMeta):
     def __subclasscheck__(cls, subclass: type) -> bool:
         return super().__subclasscheck__(subclass) if (base := cls._base()) is None else issubclass(subclass, base)
 
+    def __eq__(cls, other: object) -> bool:
+        """Whether the two bind the same class, so that ``type(layer) == nn.Linear`` holds for ``nn.Linear(8, 8)``."""
+        if (base := cls._base()) is None:
+            return cls is other
+        return base is (other._base() if isinstance(other, _Binding) else other)
+
+    def __hash__(cls) -> int:
+        return super().__hash__() if (base := cls._base()) is None else hash(base)
+
+    def __setattr__(cls, name: str, value: Any) -> None:
+        if cls._base() is not None and not name.startswith("_"):  # Python sets some names with an underscore
+            raise AttributeError(
+                f"{name} cannot be set on {cls!r}, because its layers are instances of algebranets.nn.{cls.__name__}: "
+                "set it on that class, or derive a class of your own and define it there."
+            )
+        super().__setattr__(name, value)
+
     def __repr__(cls) -> str:
-        if cls._base() is None:
-            return super().__repr__()
-        return f"{cls._namespace()!r}.{cls.__name__}"
+        return super().__repr__() if cls._base() is None else f"<class '{cls._namespace()!r}.{cls.__name__}'>"
 
     def _namespace(cls) -> Namespace:
         return over(cls._bound_algebra)  # type: ignore[attr-defined]
@@ -204,7 +220,7 @@ copyreg.pickle(_Binding, _reduce)
 
 
 class _BoundModule:
-    """A module of functions, such as `algebranets.nn.init`, whose argument ``algebra=`` is filled in."""
+    """A module of functions, such as `algebranets.nn.init`, that fills in their argument ``algebra=``."""
 
     def __init__(self, module: ModuleType, algebra: Algebra) -> None:
         self._module, self._algebra = module, algebra
@@ -237,10 +253,11 @@ def _takes_algebra(function: Callable[..., Any]) -> bool:
 
 def _bound_class(layer: type[nn.Layer], algebra: Algebra) -> _Binding:
     def init(self: nn.Layer, *args: Any, **options: Any) -> None:
-        layer.__init__(self, *args, **_filled_in(options, algebra))
+        super(bound, self).__init__(*args, **_filled_in(options, algebra))  # type: ignore[arg-type]
 
     body = {"__init__": init, "__doc__": layer.__doc__, "__module__": layer.__module__, "_bound_algebra": algebra}
-    return _Binding(layer.__name__, (layer,), body)
+    bound = _Binding(layer.__name__, (layer,), body)
+    return bound
 
 
 def _filled_in(options: dict[str, Any], algebra: Algebra) -> dict[str, Any]:

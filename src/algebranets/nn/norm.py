@@ -1,4 +1,4 @@
-"""Norms with scales for tuples: `TupleLayerNorm`, `RMSNorm`, `LocalResponseNorm`; `AddNorm` for residual sums."""
+"""Norms of tuples: `TupleLayerNorm`, `RMSNorm`, `LocalResponseNorm`, and `AddNorm` for residual sums."""
 
 from __future__ import annotations
 
@@ -72,8 +72,8 @@ class RMSNorm(Layer, nn.RMSNorm):
 
     Args:
         normalized_shape: The number of real features on the last axis, a multiple of the algebra's dim. Several axes
-            are possible only over R or with ``elementwise_affine=False``, because tuples lie on one axis.
-        eps: The number added to the mean square. None is torch's default for the dtype.
+            are possible only over R or with ``elementwise_affine=False``, because only the last axis holds tuples.
+        eps: The number added to the mean square, or None for torch's default, which depends on the dtype.
         elementwise_affine: Whether each tuple has a learned scale.
         device: The device of the parameters.
         dtype: The dtype of the parameters.
@@ -85,7 +85,7 @@ class RMSNorm(Layer, nn.RMSNorm):
     (torch.Size([2, 12]), torch.Size([3]))
     """
 
-    reason = "torch.nn.RMSNorm has a scale for each component, so it changes the direction of a tuple."
+    reason = "torch.nn.RMSNorm scales each component by its own factor, so it changes the direction of a tuple."
 
     def __init__(
         self,
@@ -130,8 +130,8 @@ class LocalResponseNorm(Layer, nn.LocalResponseNorm):
     """
 
     reason = (
-        "torch.nn.LocalResponseNorm divides each component by its own number, which it computes from the same "
-        "component of other tuples, so it changes the direction of a tuple."
+        "torch.nn.LocalResponseNorm divides the components of a tuple by different numbers, so it changes the "
+        "direction of the tuple."
     )
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Layers that rearrange channels: `ChannelShuffle`, `PixelShuffle` and `PixelUnshuffle`, for whole tuples."""
+"""Layers that rearrange whole tuples: `ChannelShuffle`, `PixelShuffle` and `PixelUnshuffle`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from algebranets.nn.layer import REQUIRED, Layer
 
 
 class ChannelShuffle(Layer, nn.ChannelShuffle):
-    """`torch.nn.ChannelShuffle` for tuples: it mixes groups of whole tuples.
+    """`torch.nn.ChannelShuffle` for tuples: it interleaves groups of whole tuples.
 
     The output holds the first tuple of each group, then the second tuple of each group, and so on. Over R it is
     `torch.nn.ChannelShuffle`.
@@ -26,7 +26,7 @@ class ChannelShuffle(Layer, nn.ChannelShuffle):
     tensor([ 1.,  3.,  2.,  4., 10., 30., 20., 40.])
     """
 
-    reason = "torch.nn.ChannelShuffle moves each channel by itself, so it puts components of different tuples together."
+    reason = "torch.nn.ChannelShuffle moves single channels, so it mixes components of different tuples."
 
     def __init__(self, groups: int, *, algebra: Algebra | str = REQUIRED) -> None:
         over = self.resolve(algebra)
@@ -41,10 +41,10 @@ class ChannelShuffle(Layer, nn.ChannelShuffle):
 
 
 class PixelShuffle(Layer, nn.PixelShuffle):
-    """`torch.nn.PixelShuffle` for tuples: it turns tuples of channels into pixels of a larger image.
+    """`torch.nn.PixelShuffle` for tuples: it turns groups of tuples into pixels of a larger image.
 
     It computes the same as `torch.nn.PixelShuffle`, which keeps tuples whole if its output holds whole tuples. This
-    layer raises an error if it does not.
+    layer raises an error for other outputs.
 
     Args:
         upscale_factor: The factor r by which height and width grow. The number of channels is divided by r * r.
@@ -56,8 +56,8 @@ class PixelShuffle(Layer, nn.PixelShuffle):
     """
 
     reason = (
-        "torch.nn.PixelShuffle keeps tuples whole only if its output holds whole tuples, and does not check it: it "
-        "would turn the 4 channels of one H tuple into 4 pixels."
+        "torch.nn.PixelShuffle does not check that its output holds whole tuples: it would turn the 4 channels of one "
+        "H tuple into 4 pixels."
     )
 
     def __init__(self, upscale_factor: int, *, algebra: Algebra | str = REQUIRED) -> None:
@@ -76,7 +76,7 @@ class PixelUnshuffle(Layer, nn.PixelUnshuffle):
     """`torch.nn.PixelUnshuffle` for tuples: it turns pixels into channels, the inverse of `PixelShuffle`.
 
     It computes the same as `torch.nn.PixelUnshuffle`, which keeps tuples whole if its input holds whole tuples. This
-    layer raises an error if it does not.
+    layer raises an error for other inputs.
 
     Args:
         downscale_factor: The factor r by which height and width shrink. The number of channels is multiplied by r * r.
@@ -88,8 +88,8 @@ class PixelUnshuffle(Layer, nn.PixelUnshuffle):
     """
 
     reason = (
-        "torch.nn.PixelUnshuffle keeps tuples whole only if its input holds whole tuples, and does not check it: it "
-        "would turn 4 pixels of one channel into one H tuple."
+        "torch.nn.PixelUnshuffle does not check that its input holds whole tuples: it would turn 4 pixels of one "
+        "channel into one H tuple."
     )
 
     def __init__(self, downscale_factor: int, *, algebra: Algebra | str = REQUIRED) -> None:

@@ -158,7 +158,7 @@ class SparseConv(nn.Module):
 def sparse(model: ModelT, at_least: float = MIN_SPARSITY, *, state: Mapping[str, Tensor] | None = None) -> ModelT:
     """Return a copy of a model whose pruned linear layers and 1 x 1 convolutions store only nonzero tuples.
 
-    If no layer becomes sparse, that is an error.
+    It raises a `ValueError` if no layer becomes sparse.
 
     Args:
         model: The model. Tuples that a `Pruner` masks count as zero.
@@ -185,10 +185,10 @@ def sparse(model: ModelT, at_least: float = MIN_SPARSITY, *, state: Mapping[str,
 
 
 def _why_nothing_is_sparse(model: nn.Module, at_least: float, has_state: bool) -> str:
-    """The error of `sparse` for a model in which no layer became sparse."""
+    """Return the error message of `sparse` for a model in which no layer became sparse."""
     name = type(model).__name__
     if any(isinstance(module, SparseLinear) for module in model.modules()):
-        return f"{name} is sparse already: use it as it is, or make a sparse copy of the dense model."
+        return f"{name} is sparse already: use it as it is, or call sparse on the dense model."
     layers = [(path or name, layer) for path, layer in model.named_modules() if _can_become_sparse(layer)]
     shares = {path: _compressed(layer).sparsity for path, layer in layers}
     if not shares:
@@ -198,8 +198,8 @@ def _why_nothing_is_sparse(model: nn.Module, at_least: float, has_state: bool) -
         )
     if has_state:
         return (
-            f"state must be the state_dict of a sparse copy of {name}, but it has no sparse layer in it: load it with "
-            "load_state_dict if it is that of a dense model."
+            f"state must be the state_dict of a sparse copy of {name}, but it contains no sparse layer. Load the "
+            "state_dict of a dense model with load_state_dict."
         )
     sparsest = max(shares, key=lambda path: shares[path])
     return (

@@ -18,7 +18,7 @@ from algebranets.nn.transformer_layers import TransformerDecoderLayer, Transform
 class TransformerEncoder(nn.TransformerEncoder):
     """`torch.nn.TransformerEncoder` that never makes nested tensors, which layers over an algebra do not take.
 
-    It takes no ``algebra``, because ``encoder_layer`` has one. It computes the same as torch's with
+    It takes no ``algebra``, because ``encoder_layer`` has one. It computes the same as torch's class with
     ``enable_nested_tensor=False``, and does not warn that nested tensors are not used.
 
     Args:
@@ -45,7 +45,7 @@ class TransformerEncoder(nn.TransformerEncoder):
     ) -> None:
         checks.whole("num_layers", num_layers, least=1)
         super().__init__(encoder_layer, num_layers, norm, enable_nested_tensor=False, mask_check=mask_check)  # type: ignore[arg-type]
-        self.enable_nested_tensor = enable_nested_tensor  # as torch's attribute, the argument; see use_nested_tensor
+        self.enable_nested_tensor = enable_nested_tensor  # torch's attribute is the argument; use_nested_tensor decides
 
 
 class Transformer(Layer, nn.Transformer):
@@ -124,7 +124,7 @@ class Transformer(Layer, nn.Transformer):
             _reset_layers(self.decoder)
 
     def _reset_parameters(self) -> None:
-        """Initialize all weights over an algebra by Glorot's rule. Torch's rule would take the stored sizes as fans."""
+        """Initialize all weights over an algebra by Glorot's rule. Torch's rule would use the stored sizes as fans."""
         _reset_layers(self)
 
 

@@ -2,7 +2,8 @@
 
 They act on each number, each channel or each position by itself, or on all numbers alike, or contain other layers.
 `tests/test_torch_nn.py` checks that every class of torch.nn is here, has a version over an algebra, or is refused.
-Type checkers cannot derive one of these three lists from another, so the same test checks that they are equal.
+Each name is written three times, because type checkers cannot derive one list from another. The same test checks that
+the lists are equal.
 """
 # fmt: off
 # ruff: noqa: I001
@@ -48,7 +49,7 @@ __all__ = [  # noqa: RUF022
 
 
 class Untouched:
-    """The names above as attributes of a class, for `algebranets.over`."""
+    """The same names as attributes of a class, for `algebranets.over`."""
 
     from torch.nn import (
         AdaptiveAvgPool1d, AdaptiveAvgPool2d, AdaptiveAvgPool3d, AdaptiveMaxPool1d, AdaptiveMaxPool2d,

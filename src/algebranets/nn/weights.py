@@ -28,8 +28,8 @@ class AlgebraWeight:
         stacks: How many weights are stacked along the first axis, such as the gates of a GRU (3) or the
             projections of queries, keys and values (3).
         transposed: Whether the axes are (in, out), as in a transposed convolution, and not (out, in).
-        num_inputs: How many inputs the weight is multiplied with, one after the other: 2 in a bilinear layer, whose
-            third axis counts the tuples of the second input and is not that of a kernel.
+        num_inputs: The number of inputs that the weight is multiplied with, one after the other. It is 2 in a bilinear
+            layer, whose third axis counts the tuples of the second input instead of kernel positions.
 
     >>> import torch, algebranets as an
     >>> class Scaled(torch.nn.Module):
@@ -111,7 +111,7 @@ def reset_weights(layer: nn.Module, biases: Iterable[str] = ()) -> None:
     """
     for weight in algebra_weights(layer):
         with init.new_value(layer, weight.name) as value:
-            # Fans count the products with the first input. Each further input multiplies the number of terms in a sum.
+            # Fans count the products with the first input. Every other input multiplies the number of terms in a sum.
             terms = weight.algebra.multiplies / weight.algebra.dim
             gain = terms ** ((1 - weight.num_inputs) / 2)
             init.xavier_uniform_(value, gain, algebra=weight.algebra, stacks=weight.stacks)

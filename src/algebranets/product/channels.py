@@ -1,7 +1,8 @@
-"""Cutting and joining of the channel axis that keeps tuples whole.
+"""Functions that cut and join the channel axis and keep tuples whole.
 
-Components lie outermost on the channel axis, so `torch.cat`, `torch.split` and `torch.chunk` along it would put
-components of different tuples together. Along other axes, torch's functions are right. See `layout` for the order.
+The channel axis holds all first components, then all second components, and so on. `torch.cat`, `torch.split` and
+`torch.chunk` along it would put components of different tuples together. Along other axes, torch's functions
+are right. See `layout` for the order of components.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ def cat(tensors: Sequence[Tensor], dim: int, *, algebra: Algebra | str) -> Tenso
     """
     over = algebras.get(algebra)
     if not tensors:
-        raise ValueError("tensors must hold at least one tensor; got none.")
+        raise ValueError("tensors must contain at least one tensor; got none.")
     hint = "Along an axis that does not hold tuples, use torch.cat."
     dim = tuple_axis(tensors[0], over, dim, hint)
     sizes = [x.shape[tuple_axis(x, over, dim, hint)] // over.dim for x in tensors]
@@ -48,8 +49,8 @@ def split(x: Tensor, split_size: int | Sequence[int], dim: int, *, algebra: Alge
 
     Args:
         x: Activations.
-        split_size: The number of real channels of each part, a multiple of the algebra's dim; the last part may be
-            smaller. Or a list with the number of channels of every part.
+        split_size: The number of real channels in each part, a multiple of the algebra's dim. The last part may be
+            smaller. Or a list with one such number for each part.
         dim: The channel axis: 1 for images, -1 for features. Use `torch.split` along every other axis.
         algebra: The algebra, an `Algebra` or a name such as "M2R".
 
@@ -95,7 +96,9 @@ def chunk(x: Tensor, chunks: int, dim: int, *, algebra: Algebra | str) -> tuple[
 def split_heads(
     x: Float[Tensor, "*batch time embed"], num_heads: int, *, algebra: Algebra | str
 ) -> Float[Tensor, "*batch heads time d"]:
-    """Divide features among attention heads, whole tuples to each: `x.unflatten(-1, (num_heads, -1))` for tuples.
+    """Divide features among attention heads, with whole tuples in each head.
+
+    Over R it is ``x.unflatten(-1, (num_heads, -1)).transpose(-3, -2)``.
 
     Args:
         x: Features, (..., time, features).
@@ -142,7 +145,7 @@ def tuples_per_head(features: int, num_heads: int, algebra: Algebra | str, what:
     if features < 1 or features % unit:
         nearest = nearest_multiple(features, unit)
         raise ValueError(
-            f"{what}={features} does not give {num_heads} heads whole {algebra.name} tuples: it must be a "
+            f"{what}={features} cannot be split into {num_heads} heads of whole {algebra.name} tuples: it must be a "
             f"multiple of {unit}; the nearest that works is {nearest}."
         )
     return features // unit

@@ -1,4 +1,4 @@
-"""`dot`, the product of two activations, neither of which is a weight."""
+"""`dot`: sums of products of the tuples of two activations, neither of which is a weight."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from algebranets.product import reference
 def dot(
     x: Float[Tensor, "*batch left"], y: Float[Tensor, "*batch right"], *, algebra: Algebra, lowering: str = "auto"
 ) -> Float[Tensor, "*batch out"]:
-    """Sums of products of two activations' tuples: ``z_o = sum_n x_on . y_n``.
+    """Return sums of products of the tuples of two activations: ``z_o = sum_n x_on . y_n``.
 
-    One matrix product for each row of the batch multiplies all pairs of components. The table says which of them to
-    add.
+    One matrix product for each row of the batch multiplies all pairs of components. The multiplication table says
+    which of the products to add.
 
     Args:
-        x: Planar features, (..., features), that hold o times as many tuples as ``y``. The index n runs fastest.
-        y: Planar features, (..., features), with the same batch axes.
+        x: Planar features, (..., features), with the tuples x_on in order of o and then n.
+        y: Planar features, (..., features), with the tuples y_n and the same batch axes.
         algebra: The algebra whose product is taken.
-        lowering: "reference" for the definition, which multiplies only the pairs of components in the table. The other
-            lowerings of a product with a weight all mean the matrix products.
+        lowering: "reference" for the definition, which multiplies only the pairs of components in the table. All other
+            values mean the matrix products above.
 
     >>> import torch
     >>> from algebranets.algebra import C

@@ -234,11 +234,11 @@ class Pruner:
             if model is not None:
                 raise ValueError(
                     "nothing was pruned in this copy: copy the buffers of the pruned model too, as AveragedModel does, "
-                    "or copy the model when it is pruned."
+                    "or copy the model after it was pruned."
                 )
             raise ValueError(
-                f"nothing was pruned, in {self.count} of {self.schedule.steps} steps: call step() after each optimizer "
-                "step, or prune(share) to prune at once, and then finish()."
+                f"nothing was pruned after {self.count} of {self.schedule.steps} steps: call step() after each "
+                "optimizer step, or prune(share) to prune at once, and then finish()."
             )
         for weight in masked:
             if any(_is_sharded(original) for original in _chain(weight).parameters()):

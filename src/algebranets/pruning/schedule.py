@@ -43,7 +43,7 @@ class Schedule:
     def __post_init__(self) -> None:
         if not 0 < self.target < 1:
             raise ValueError(
-                f"target must lie between 0 and 1, both excluded, as the share of tuples to prune; got {self.target}."
+                f"target, the share of tuples to prune, must be larger than 0 and less than 1; got {self.target}."
             )
         checks.one_of("schedule", self.name, SCHEDULES)
         if not 0 <= self.begin < self.end <= 1:

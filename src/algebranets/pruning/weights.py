@@ -20,7 +20,7 @@ class Weight(AlgebraWeight):
         algebra: The algebra of the weight's tuples.
         stacks: How many weights are stacked along the first axis, such as the gates of a GRU.
         transposed: Whether the axes are (in, out), as in a transposed convolution, and not (out, in).
-        num_inputs: How many inputs the weight is multiplied with: 2 in a bilinear layer.
+        num_inputs: The number of inputs that the weight is multiplied with, which is 2 in a bilinear layer.
         path: The name of the parameter in the model, such as ``stage1.0.conv1.weight``.
         layer: The layer that has the parameter.
 

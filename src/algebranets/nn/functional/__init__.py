@@ -1,7 +1,7 @@
 """torch.nn.functional for tuples. Functions that need no algebra (relu, ...) are torch.nn.functional's own.
 
-Functions that cut, join or compare channels have the argument ``algebra=``, and take whole tuples. Functions of
-torch.nn.functional that multiply by a real matrix are not passed on: the error says what to use.
+Functions that cut, reorder or compare channels have the argument ``algebra=`` and treat a tuple as a whole. Functions
+of torch.nn.functional that multiply by a real matrix are not passed on. The error says what to use instead.
 """
 
 from __future__ import annotations
@@ -29,16 +29,18 @@ __all__ += untouched.__all__
 _LINEAR = "it multiplies by a real matrix. Use algebranets.product.linear, or the layer algebranets.nn.Linear"
 _CONV = "it multiplies by a real kernel. Use algebranets.product.conv, or the layer algebranets.nn"
 
-#: Why functions are not passed on, and what to use.
+#: Why each of these functions is refused, and what to use instead.
 REFUSED = {
     "bilinear": "it multiplies by a real tensor. Use the layer algebranets.nn.Bilinear",
     **{f"conv{axes}d": f"{_CONV}.Conv{axes}d" for axes in (1, 2, 3)},
     **{f"conv_transpose{axes}d": f"{_CONV}.ConvTranspose{axes}d" for axes in (1, 2, 3)},
     "conv_tbc": f"{_CONV}.Conv1d",
     "linear": _LINEAR,
-    "linear_cross_entropy": f"{_LINEAR}, and then cross_entropy",
+    "linear_cross_entropy": "it multiplies by a real matrix. Use algebranets.nn.Linear, algebranets.nn.TupleNorm and "
+    "cross_entropy",
     "multi_head_attention_forward": "it multiplies by real matrices. Use the layer algebranets.nn.MultiheadAttention",
-    "native_channel_shuffle": "it moves channels, which are components of tuples. Use channel_shuffle",
+    "native_channel_shuffle": "it moves single channels, so it mixes components of different tuples. Use "
+    "channel_shuffle",
     **dict.fromkeys(("grouped_mm", "scaled_addmm", "scaled_addmm_", "scaled_grouped_mm", "scaled_mm"), _LINEAR),
 }
 

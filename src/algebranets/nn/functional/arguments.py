@@ -1,4 +1,4 @@
-"""Checks of the arguments of functions in `functional` and of their layers."""
+"""Checks of arguments for the functions in `functional` and for layers that call them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from algebranets.algebra import Algebra
 
 
 def check_groups(name: str, groups: int, num_tuples: int, algebra: Algebra) -> None:
-    """Raise an error unless ``groups`` groups of whole tuples can be made. ``name`` is its name in the error."""
+    """Raise an error unless ``groups`` divides the number of tuples. ``name`` is its name in the error."""
     if num_tuples % checks.whole(name, groups, least=1):
         raise ValueError(
             f"{name}={groups} must divide the number of tuples: {num_tuples * algebra.dim} channels are {num_tuples} "
@@ -31,7 +31,7 @@ def check_normalized_shape(shape: int | Sequence[int], algebra: Algebra, scaled:
     if not sizes or (len(sizes) > 1 and scaled and algebra.dim > 1):
         raise ValueError(
             f"normalized_shape must be the size of the last axis, which holds {algebra.name} tuples; got {shape!r}. To "
-            "normalize over several axes, leave out the scales (elementwise_affine=False)."
+            "normalize over several axes, leave out the scales (elementwise_affine=False or weight=None)."
         )
     if len(sizes) == 1:
         product.whole_tuples(sizes[0], algebra, "normalized_shape")

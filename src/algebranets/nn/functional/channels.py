@@ -1,4 +1,4 @@
-"""Functions that cut or reorder channels: gated linear units and shuffles for tuples."""
+"""Functions in `functional` that cut or reorder channels: gated linear units and shuffles for tuples."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def glu(input: Tensor, dim: int = -1, *, algebra: Algebra | str = REQUIRED) -> T
 def pixel_shuffle(
     input: Float[Tensor, "*batch chan height width"], upscale_factor: int, *, algebra: Algebra | str = REQUIRED
 ) -> Float[Tensor, "*batch _ _ _"]:
-    """`torch.nn.functional.pixel_shuffle` for tuples: it turns tuples of channels into pixels of a larger image.
+    """`torch.nn.functional.pixel_shuffle` for tuples: it turns groups of tuples into pixels of a larger image.
 
     It computes the same as torch's function, and checks that the output holds whole tuples.
 
@@ -100,7 +100,7 @@ def pixel_unshuffle(
 def channel_shuffle(
     input: Float[Tensor, "batch chan *size"], groups: int, *, algebra: Algebra | str = REQUIRED
 ) -> Float[Tensor, "batch chan *size"]:
-    """`torch.nn.functional.channel_shuffle` for tuples: it mixes groups of whole tuples.
+    """`torch.nn.functional.channel_shuffle` for tuples: it interleaves groups of whole tuples.
 
     The output holds the first tuple of each group, then the second tuple of each group, and so on.
 

@@ -130,10 +130,10 @@ def rms_norm(
 
     Args:
         input: Activations, with tuples on the last axis.
-        normalized_shape: The sizes of the last axes of the input. Over an algebra other than R, scales for more than
-            one axis are not defined, because only one axis holds tuples.
+        normalized_shape: The sizes of the last axes of the input. Over an algebra other than R, ``weight`` must be None
+            if there is more than one, because only the last axis holds tuples.
         weight: A scale for each tuple, or None.
-        eps: The number added to the mean square. None is torch's default for the dtype.
+        eps: The number added to the mean square, or None for torch's default, which depends on the dtype.
         algebra: The algebra, an `Algebra` or a name such as "M2R".
 
     >>> import torch, algebranets as an

@@ -1,7 +1,7 @@
-"""torch.nn.utils, with the functions that change weights made for layers over an algebra.
+"""torch.nn.utils, with its functions that change weights adapted to layers over an algebra.
 
-The functions that are defined here, and those of `algebranets.nn.utils.parametrizations`, know layers over an algebra.
-Everything else is torch's own.
+The functions defined here, and those of `algebranets.nn.utils.parametrizations`, treat layers over an algebra correctly
+or raise an error. Everything else is torch's own.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def remove_spectral_norm(module: ModuleT, name: str = "weight") -> ModuleT:
     >>> from algebranets import nn
     >>> layer = spectral_norm(nn.Linear(8, 8, algebra="H"))
     >>> list(remove_spectral_norm(layer.eval()).state_dict())
-    ['bias', 'weight', 'algebra']
+    ['bias', 'weight', 'algebra_id']
     """
     return _removed(module, name, "spectral_norm", "_SpectralNorm")
 
@@ -85,16 +85,16 @@ def remove_weight_norm(module: ModuleT, name: str = "weight") -> ModuleT:
     >>> from algebranets import nn
     >>> layer = weight_norm(nn.Linear(8, 8, algebra="H"))
     >>> list(remove_weight_norm(layer).state_dict())
-    ['bias', 'weight', 'algebra']
+    ['bias', 'weight', 'algebra_id']
     """
     return _removed(module, name, "weight_norm", "_WeightNorm")
 
 
 def fuse_conv_bn_eval(conv: Any, bn: Any, transpose: bool = False) -> Any:
-    """`torch.nn.utils.fuse_conv_bn_eval`, with an error for a convolution over an algebra.
+    """`torch.nn.utils.fuse_conv_bn_eval`, with an error if the result would not be over the layer's algebra.
 
-    A batch norm scales each real channel by a number of its own. Its product with a weight over an algebra is in
-    general no weight over the algebra, because the components of an output share the weight's numbers.
+    A batch norm scales each real channel by its own number. A weight over an algebra that is scaled in this way is in
+    general no longer over the algebra, because the components of an output share the weight's numbers.
 
     Args:
         conv: A convolution in eval mode: torch's, or one over R or a diagonal algebra.
@@ -111,10 +111,10 @@ def fuse_conv_bn_eval(conv: Any, bn: Any, transpose: bool = False) -> Any:
 
 
 def fuse_linear_bn_eval(linear: Any, bn: Any) -> Any:
-    """`torch.nn.utils.fuse_linear_bn_eval`, with an error for a linear layer over an algebra.
+    """`torch.nn.utils.fuse_linear_bn_eval`, with an error if the result would not be over the layer's algebra.
 
-    A batch norm scales each real channel by a number of its own. Its product with a weight over an algebra is in
-    general no weight over the algebra, because the components of an output share the weight's numbers.
+    A batch norm scales each real channel by its own number. A weight over an algebra that is scaled in this way is in
+    general no longer over the algebra, because the components of an output share the weight's numbers.
 
     Args:
         linear: A linear layer in eval mode: torch's, or one over R or a diagonal algebra.
@@ -130,7 +130,7 @@ def fuse_linear_bn_eval(linear: Any, bn: Any) -> Any:
 
 
 def convert_conv2d_weight_memory_format(module: ModuleT, memory_format: torch.memory_format) -> ModuleT:
-    """Store the weights of all 2d convolutions in a model in a memory format, over an algebra or not.
+    """Store the weights of all 2d convolutions in a model, over an algebra or not, in a memory format.
 
     Args:
         module: The model.
@@ -147,7 +147,7 @@ def convert_conv2d_weight_memory_format(module: ModuleT, memory_format: torch.me
 
 
 def convert_conv3d_weight_memory_format(module: ModuleT, memory_format: torch.memory_format) -> ModuleT:
-    """Store the weights of all 3d convolutions in a model in a memory format, over an algebra or not.
+    """Store the weights of all 3d convolutions in a model, over an algebra or not, in a memory format.
 
     Args:
         module: The model.
@@ -172,7 +172,7 @@ def _convert_weights(model: nn.Module, num_axes: int, memory_format: torch.memor
 
 
 def _removed(module: Any, name: str, function: str, kind: str) -> Any:
-    """Remove a parametrization of the class ``kind``, which is torch's or ours, or torch's older hook."""
+    """Remove a parametrization whose class is named ``kind``, torch's or ours, or torch's older hook."""
     chain = module.parametrizations[name] if parametrize.is_parametrized(module, name) else ()
     stages = [type(stage).__name__ for stage in chain]
     if kind not in stages:
@@ -180,7 +180,8 @@ def _removed(module: Any, name: str, function: str, kind: str) -> Any:
     if len(stages) > 1:
         raise ValueError(
             f"{function} of {name} cannot be removed alone, because {name} is parametrized by {', '.join(stages)}: "
-            f"finish the Pruner, or remove all with parametrize.remove_parametrizations(layer, {name!r})."
+            f"call finish() of the Pruner, or remove all of them with "
+            f"parametrize.remove_parametrizations(layer, {name!r})."
         )
     own_class(module)
     return parametrize.remove_parametrizations(module, name)
@@ -188,12 +189,12 @@ def _removed(module: Any, name: str, function: str, kind: str) -> Any:
 
 def _check_fusible(layer: nn.Module, norm: nn.Module) -> None:
     for weight in algebra_weights(layer):
-        # The scale of an output component must be that of one weight component, as over R and over diagonal algebras.
+        # Output component k must depend on weight component k only, as over R and over diagonal algebras.
         algebra = weight.algebra
         if any(i != k for i, _, k, _ in algebra.terms) or list(algebra.order) != sorted(algebra.order):
             raise ValueError(
                 f"a {type(norm).__name__} cannot be fused into a {type(layer).__name__} over {algebra.name}: it "
-                "scales each real channel by a number of its own, and a scaled weight is no weight over the algebra. "
+                f"scales each real channel by its own number, so the result would not be a layer over {algebra.name}. "
                 "Keep the two layers."
             )
 

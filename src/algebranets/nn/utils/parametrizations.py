@@ -25,17 +25,17 @@ def spectral_norm(
     eps: float = 1e-12,
     dim: int | None = None,
 ) -> ModuleT:
-    """Divide a layer's weight by the operator norm of the real map that it stands for.
+    """Divide a layer's weight by the operator norm of the real linear map that it represents.
 
     The norm is the largest singular value of rho(w) over all blocks of the algebra, estimated by power iteration in
-    each forward in training mode. The weight of a convolution is read as a matrix (out, in * kernel), and stacked
+    each forward pass in training mode. The weight of a convolution is read as a matrix (out, in * kernel), and stacked
     weights such as those of a GRU as one matrix, as in `torch.nn.utils.parametrizations.spectral_norm`, which is used
     for layers without weights over an algebra. Over R both are the same.
 
     Args:
         module: The layer.
         name: The name of the weight.
-        n_power_iterations: The number of power iterations in each forward in training mode.
+        n_power_iterations: The number of power iterations in each forward pass in training mode.
         eps: The smallest norm by which a vector is divided in a power iteration.
         dim: The axis of the outputs, by default 0, or 1 for a transposed convolution.
 
@@ -84,7 +84,7 @@ def weight_norm(module: ModuleT, name: str = "weight", dim: int | None = 0) -> M
         return parametrizations.weight_norm(module, name, dim)  # type: ignore[arg-type]
     if parametrize.is_parametrized(module, name):
         raise ValueError(
-            f"weight_norm must be the first parametrization of {name}, because it makes two parameters of one; got "
+            f"weight_norm must be the first parametrization of {name}, because it replaces one parameter by two; got "
             f"{name} with {_names(module, name)}: call weight_norm before other parametrizations and before a Pruner."
         )
     norm = _WeightNorm(weight, _checked_dim(_stored(module, name), None if dim == -1 else dim))  # -1 is None in torch
@@ -104,10 +104,10 @@ def weight_norm(module: ModuleT, name: str = "weight", dim: int | None = 0) -> M
 def orthogonal(
     module: ModuleT, name: str = "weight", orthogonal_map: str | None = None, *, use_trivialization: bool = True
 ) -> ModuleT:
-    """`torch.nn.utils.parametrizations.orthogonal`, refused where it would not give an orthogonal map.
+    """`torch.nn.utils.parametrizations.orthogonal`, with an error if the map would not be orthogonal.
 
-    Over R and M_n(R) the stored weight is rho(w), the matrix that multiplies, so that torch's function does what it
-    says. Over other algebras the matrix of stored components is not the map, and a `ValueError` is raised.
+    Over R and M_n(R) the stored weight is rho(w), the matrix that multiplies, so torch's function makes the map
+    orthogonal. Over other algebras the stored matrix is not that of the map, and a `ValueError` is raised.
 
     Args:
         module: The layer.
@@ -160,7 +160,7 @@ class _SpectralNorm(nn.Module):
         matrices = self._matrices(stored)
         if self.training:
             self._iterate(matrices, self.n_power_iterations)
-        # Clones, because the next forward changes the buffers and a backward pass of this one may come after it.
+        # Clones, because the next forward pass changes the buffers, perhaps before the backward pass of this one.
         us, vs = self._split(matrices, self._u.clone(), self._v.clone())
         norms = [torch.vdot(u, torch.mv(m, v)) for m, u, v in zip(matrices, us, vs, strict=True)]
         return stored / (norms[0] if len(norms) == 1 else torch.stack(norms).amax())
@@ -211,7 +211,7 @@ class _WeightNorm(nn.Module):
 
 
 def _find(module: nn.Module, name: str) -> AlgebraWeight | None:
-    """The description of a weight over an algebra, or None if ``name`` is none of the layer's."""
+    """The description of a weight over an algebra, or None if the layer has no such weight."""
     return next((weight for weight in algebra_weights(module) if weight.name == name), None)
 
 
