@@ -76,7 +76,10 @@ class Layer(nn.Module):
         """Register the buffer, if the layer has parameters or buffers of its own, and its algebra is not R."""
         own = [tensor for tensor in (*self._parameters.values(), *self._buffers.values()) if tensor is not None]
         if own and _BUFFER not in self._buffers and getattr(self, "algebra", R).terms != R.terms:
+            others = dict(self._buffers)
+            self._buffers.clear()  # first, because torch.export loses count of buffers after one that is None
             self.register_buffer(_BUFFER, self._recorded(own[0].device))
+            self._buffers.update(others)
 
     def _recorded(self, device: torch.device) -> Tensor:
         # The dtype is int32, so that tools that average state dicts do not overflow when they add them.
