@@ -77,7 +77,7 @@ def test_torchs_spectral_norm_leaves_a_larger_norm_over_h():
 @pytest.mark.parametrize("algebra", [R, M2R], ids=str)
 @over_layouts
 def test_where_the_stored_weight_is_the_matrix_spectral_norm_is_torchs(algebra, kind):
-    """The same vectors, values, gradients and state dicts."""
+    """Both have the same singular vectors, weights, gradients and state dicts."""
     layer, weight, name = make(kind, algebra)
     twin = copy.deepcopy(layer)
     torch.manual_seed(1)
@@ -123,7 +123,7 @@ def test_power_iterations_run_in_training_only(algebra):
 
 
 def test_two_forwards_may_precede_one_backward():
-    """As in the loss of a discriminator, D(real) - D(fake)."""
+    """The loss of a discriminator, D(real) - D(fake), calls the layer twice."""
     layer = spectral_norm(an.nn.Linear(12, 8, algebra=H))
     (layer(torch.randn(3, 12)).sum() - layer(torch.randn(3, 12)).sum()).backward()
     assert layer.parametrizations.weight.original.grad.abs().sum() > 0

@@ -954,7 +954,7 @@ def test_norms_and_biases_are_not_decayed():
 
 
 def test_loggers_of_lightning_write_beside_ours(tmp_path):
-    """What they wrote before the run was resumed is kept."""
+    """A resumed run keeps the lines that its loggers wrote before it stopped."""
     hardware = replace(HARDWARE, loggers=("csv", "tensorboard"))
     with pytest.raises(Crash):
         train.run(small("digits"), tmp_path, hardware, [CrashAt(7)])

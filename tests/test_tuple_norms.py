@@ -9,7 +9,7 @@ from torch import nn
 
 import algebranets as an
 from algebranets import CROSS, M2C, M2R, C, H, R
-from test_whole_tuples import close, over_algebras, set_affine
+from laws import assert_exact, over_algebras, set_affine
 
 # Definitions ----------------------------------------------------------------------------------------------------------
 
@@ -28,7 +28,7 @@ def test_a_group_has_a_tuple_as_its_mean_and_a_number_as_its_variance(algebra):
             deviations = t[b, :, group] - means[:, None, None, None]
             y[b, :, group] = deviations / (deviations.square().mean() + 1e-3).sqrt()
     expected = y * weight[:, None, None] + bias.view(algebra.dim, 6, 1, 1)
-    close(norm(x), expected.flatten(1, 2))
+    assert_exact(norm(x), expected.flatten(1, 2))
 
 
 @over_algebras
@@ -37,7 +37,7 @@ def test_a_norm_without_offsets_keeps_the_direction_of_each_deviation(algebra):
     set_affine(norm, torch.tensor([2.0, 0.5]), torch.zeros(2 * algebra.dim))
     x = torch.randn(3, 2 * algebra.dim, 7, dtype=torch.float64)
     deviations, y = (v.unflatten(1, (algebra.dim, 2)) for v in (x - x.mean(2, keepdim=True), norm(x)))
-    close(nn.functional.cosine_similarity(deviations, y, 1), torch.ones(3, 2, 7, dtype=torch.float64))
+    assert_exact(nn.functional.cosine_similarity(deviations, y, 1), torch.ones(3, 2, 7, dtype=torch.float64))
 
 
 @over_algebras
@@ -48,14 +48,14 @@ def test_local_response_norm_divides_a_tuple_by_one_number(algebra):
     y = an.nn.LocalResponseNorm(3, 0.5, 0.6, 2.0, algebra=algebra)(x).unflatten(1, (algebra.dim, 5))
     for n in range(5):
         total = sum(square[:, m] for m in (n - 1, n, n + 1) if 0 <= m < 5)
-        close(y[:, :, n], t[:, :, n] / (2 + 0.5 * total / 3)[:, None] ** 0.6)
+        assert_exact(y[:, :, n], t[:, :, n] / (2 + 0.5 * total / 3)[:, None] ** 0.6)
 
 
 @over_algebras
 def test_instance_norm_is_group_norm_with_a_group_for_each_tuple(algebra):
     x = torch.randn(2, 3 * algebra.dim, 4, 5, dtype=torch.float64)
     group = an.nn.GroupNorm(3, 3 * algebra.dim, affine=False, algebra=algebra)
-    close(an.nn.InstanceNorm2d(3 * algebra.dim, algebra=algebra)(x), group(x))
+    assert_exact(an.nn.InstanceNorm2d(3 * algebra.dim, algebra=algebra)(x), group(x))
 
 
 # Running statistics ---------------------------------------------------------------------------------------------------
@@ -70,11 +70,11 @@ def test_running_statistics_are_torchs_and_variances_are_means_over_components(a
     for _ in range(3):
         x = 2 + torch.randn(2, 3 * algebra.dim, 4, 5, dtype=torch.float64)
         ours(x), theirs(x)
-    close(ours.running_mean, theirs.running_mean)
-    close(ours.running_var, theirs.running_var.view(algebra.dim, 3).mean(0))
+    assert_exact(ours.running_mean, theirs.running_mean)
+    assert_exact(ours.running_var, theirs.running_var.view(algebra.dim, 3).mean(0))
     assert torch.equal(ours.num_batches_tracked, theirs.num_batches_tracked)
     scale = (ours.running_var + ours.eps).rsqrt().repeat(algebra.dim)[:, None, None]
-    close(ours.eval()(x), (x - ours.running_mean[:, None, None]) * scale)
+    assert_exact(ours.eval()(x), (x - ours.running_mean[:, None, None]) * scale)
 
 
 def test_over_r_running_statistics_make_the_same_outputs_and_gradients():
@@ -88,7 +88,7 @@ def test_over_r_running_statistics_make_the_same_outputs_and_gradients():
         direction = torch.randn_like(x)
         ours.train(training), theirs.train(training)
         results = [layer(x) for layer in (ours, theirs)]
-        close(*results)
+        assert_exact(*results)
         for a, b in zip(
             *(
                 torch.autograd.grad((y * direction).sum(), [x, m.weight, m.bias])
@@ -96,9 +96,9 @@ def test_over_r_running_statistics_make_the_same_outputs_and_gradients():
             ),
             strict=True,
         ):
-            close(a, b)
+            assert_exact(a, b)
     for a, b in zip(ours.buffers(), theirs.buffers(), strict=True):
-        close(a, b)
+        assert_exact(a, b)
 
 
 def test_an_empty_batch_leaves_running_statistics_as_they_are():
