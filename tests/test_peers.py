@@ -15,7 +15,6 @@ SpeechBrain 1.1.2):
 - `CliffordLinear` fails without a bias.
 """
 
-import sys
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -29,15 +28,12 @@ from torch import Tensor, nn
 import algebranets as an
 from algebranets import C, H, algebra, from_tuples, product, tuples
 from algebranets.lab.bench import peers
+from peer_packages import installed, speechbrain_importable
 from zoo import TWINS, outputs
 
 F64 = torch.float64
 #: Each of them must agree with the other libraries.
 LOWERINGS = ["auto", "bilinear", "reference"]
-
-
-def installed(package):
-    return pytest.importorskip(package, reason=f"{package} is missing: pip install -e '.[dev,peers]'")
 
 
 @pytest.fixture(scope="module")
@@ -265,24 +261,12 @@ over_families = pytest.mark.parametrize("over", FAMILIES, ids=str)
 @pytest.fixture(scope="module")
 def speechbrain():
     """Return a function that finds SpeechBrain's layer types by algebra and name."""
-    with pytest.MonkeyPatch.context() as patch:
-        # It imports torchaudio, which refuses a torch of another CUDA version. The layers do not need torchaudio.
-        patch.setattr(torch.version, "cuda", None)
-        # It would turn on TF32 and turn off the profiling of torch.jit, for the tests that follow as well.
-        patch.setenv("SB_DISABLE_QUIRKS", "allow_tf32,disable_jit_profiling")
-        try:
-            installed("speechbrain")
-        except (OSError, RuntimeError) as error:
-            pytest.skip(f"speechbrain needs a torchaudio that fits torch: {error}")
+    with speechbrain_importable():
         types = {
             letter + name: getattr(import_module(f"speechbrain.nnet.{folder}{module}"), letter + name)
             for folder, letter in FAMILIES.values()
             for module, name in (("linear", "Linear"), ("CNN", "Conv1d"), ("CNN", "Conv2d"), ("RNN", "RNN"))
         }
-    # Some of its modules import others when their attributes are read. hypothesis reads those of every module, and its
-    # tests then fail because the data it draws depends on which modules there are.
-    for module in [module for module in sys.modules if module.partition(".")[0] == "speechbrain"]:
-        del sys.modules[module]
     return lambda over, name: types[FAMILIES[over][1] + name]
 
 

@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from algebranets import CROSS, DUAL, M2C, M2R, M3R, M4R, C, H, R, diagonal, from_tuples, product, tuples
-from algebranets.algebra import CATALOGUE, clifford, direct_sum, get
+from algebranets.algebra import CATALOGUE, Algebra, clifford, direct_sum, get
 from algebranets.nn.init import fans
 from algebranets.product import Geometry, auto
 from algebranets.product.cells import MODES
@@ -441,6 +441,19 @@ def test_the_reference_does_exactly_the_tables_multiplies(algebra):
 @pytest.mark.parametrize("algebra", [R, M2R, M3R, M4R, M2C, C, H, diagonal(4)], ids=str)
 def test_blocks_do_exactly_the_papers_multiplies(algebra):
     assert_does_exactly_the_tables_multiplies(algebra, "blocks")
+
+
+def test_zeros_are_skipped_in_a_component_that_is_always_zero(monkeypatch):
+    """No product of this algebra has a third component, so there is nothing to multiply by for it."""
+    monkeypatch.setattr(auto, "CPU", auto.Cpu(skipped_zeros=0))
+    algebra = Algebra.from_products("flat", {(0, 0): {0: 1}, (0, 1): {1: 1}, (1, 1): {0: -1}}, 3)
+    x, w, b = randn(2, 9, 5), weight(algebra, 2, 3, (3,)), randn(6)
+    geometry = Geometry((1,), (1,), (1,), 1)
+
+    def conv(lowering):
+        return product.conv(x, w, b, geometry=geometry, algebra=algebra, lowering=lowering)
+
+    assert_same(conv, [x, w, b], "blocks")
 
 
 def test_large_layers_over_dual_and_cross_skip_their_zeros(monkeypatch):

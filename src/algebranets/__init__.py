@@ -10,6 +10,7 @@ torch.Size([8, 512])
 from algebranets import algebra, models, nn, product
 from algebranets.accounting import account
 from algebranets.algebra import CROSS, DUAL, M2C, M2R, M3R, M4R, Algebra, C, H, R, diagonal
+from algebranets.conversion import convert, convert_, export, fold, to_real
 from algebranets.nn.namespace import over
 from algebranets.nn.sparse import sparse
 from algebranets.product import cat, chunk, from_tuples, join_heads, split, split_heads, tuples
@@ -31,7 +32,11 @@ __all__ = [
     "algebra",
     "cat",
     "chunk",
+    "convert",
+    "convert_",
     "diagonal",
+    "export",
+    "fold",
     "from_tuples",
     "join_heads",
     "models",
@@ -41,5 +46,6 @@ __all__ = [
     "sparse",
     "split",
     "split_heads",
+    "to_real",
     "tuples",
 ]

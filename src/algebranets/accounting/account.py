@@ -113,8 +113,8 @@ class Account(Row):
         return text + (f" (not counted: {', '.join(self.unknown)})" if self.unknown else "")
 
 
-def account(model: nn.Module, *inputs: Any) -> Account:
-    """Return the cost of one call ``model(*inputs)``.
+def account(model: nn.Module, *inputs: Any, **named: Any) -> Account:
+    """Return the cost of one call ``model(*inputs, **named)``.
 
     The model runs once, in evaluation mode and without gradients, on the device of its parameters. On the meta device
     this takes no memory and little time, and every number counts as nonzero.
@@ -123,6 +123,7 @@ def account(model: nn.Module, *inputs: Any) -> Account:
         model: The model or layer. Layers with a formula that are called are counted (see `work`). Other modules that
             have matrices are named in ``unknown``.
         inputs: The arguments of the call, by default those from ``model.example_inputs()``.
+        named: The arguments of the call that are given by name.
 
     >>> import torch, algebranets as an
     >>> layer = an.nn.Linear(512, 512, bias=False, algebra=an.M2R)
@@ -130,13 +131,13 @@ def account(model: nn.Module, *inputs: Any) -> Account:
     >>> cost.parameters * 4 == cost.multiplies * 2 == 512 * 512, cost.intensity
     (True, 1.0)
     """
-    if not inputs:
+    if not inputs and not named:
         if not hasattr(model, "example_inputs"):
             raise ValueError(f"{type(model).__name__} has no example_inputs(): pass inputs, as in account(model, x).")
         inputs = model.example_inputs()  # type: ignore[operator]
     rows: dict[str, Row] = {}
     unknown = []
-    calls = _record(model, inputs)
+    calls = _record(model, inputs, named)
     seen: set[int] = set()
     for name, module in model.named_modules():
         if ".parametrizations" in f".{name}":
@@ -158,7 +159,7 @@ def _is_counted(name: str, calls: dict[str, list[Call]]) -> bool:
     return any(work is not None for n in range(len(parts) + 1) for work, _ in calls[".".join(parts[:n])])
 
 
-def _record(model: nn.Module, inputs: tuple[Any, ...]) -> dict[str, list[Call]]:
+def _record(model: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any]) -> dict[str, list[Call]]:
     """Run the model and return the calls of each module by its name."""
     calls: dict[str, list[Call]] = defaultdict(list)
     handles = []
@@ -178,7 +179,7 @@ def _record(model: nn.Module, inputs: tuple[Any, ...]) -> dict[str, list[Call]]:
         watch(name, module)
     try:
         with evaluating(model), torch.no_grad():
-            model(*inputs)
+            model(*inputs, **named)
     finally:
         for handle in handles:
             handle.remove()

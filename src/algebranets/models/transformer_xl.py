@@ -169,7 +169,7 @@ class TransformerXL(nn.Module):
                 distances count as the model's ``window`` (Transformer-XL's ``clamp_len``).
         """
         x = self.dropout(self.embedding(tokens) * math.sqrt(self.d_model))
-        memory = memory or self._no_memory(len(tokens))
+        memory = memory or self._no_memory(tokens.shape[0])
         caches = [state for state in memory if isinstance(state, KeyValueCache)]
         if caches:
             if window not in (None, caches[0].window):

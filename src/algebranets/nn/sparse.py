@@ -257,7 +257,12 @@ def _sparse_layer(
 
 
 def _can_become_sparse(module: nn.Module) -> TypeGuard[Linear | Conv1d | Conv2d | Conv3d]:
-    """Whether the module is a linear layer over an algebra, or a convolution that is one at each position."""
+    """Whether the module is a linear layer over an algebra, or a convolution that is one at each position.
+
+    A subclass with a forward of its own computes something else, so it stays dense.
+    """
+    if type(module).forward not in (Linear.forward, Conv1d.forward, Conv2d.forward, Conv3d.forward):
+        return False
     if not isinstance(module, Conv1d | Conv2d | Conv3d):
         return isinstance(module, Linear)
     padding = ("same", "valid", (0,) * module.num_axes)

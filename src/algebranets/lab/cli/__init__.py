@@ -7,7 +7,20 @@ from typing import Annotated
 import typer
 
 from algebranets import __version__
-from algebranets.lab.cli import algebras, bench, counts, demo, report, sparse, sweep, training, writing
+from algebranets.lab.cli import (
+    algebras,
+    bench,
+    convert,
+    counts,
+    demo,
+    export,
+    publish,
+    report,
+    sparse,
+    sweep,
+    training,
+    writing,
+)
 from algebranets.lab.cli.errors import SHOW_TRACEBACK, Commands
 from algebranets.lab.cli.terminal import console
 
@@ -26,6 +39,9 @@ app.command("train")(training.train)
 app.command("eval")(training.evaluate)
 app.command("generate")(writing.generate)
 app.command("sparse")(sparse.sparse)
+app.command("convert")(convert.convert)
+app.command("export")(export.export)
+app.command("publish")(publish.publish)
 app.command("sweep")(sweep.sweep)
 app.command("report")(report.report)
 app.command("demo")(demo.demo)

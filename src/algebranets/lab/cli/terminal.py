@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import ast
 import re
+from typing import TYPE_CHECKING
 
 from rich import box
 from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
 
 #: Markup is off, so that names and paths are printed unchanged.
 console = Console(markup=False, emoji=False, highlight=False)
@@ -107,6 +111,32 @@ def show(table: Table) -> None:
             column.width = width
         table.width = console.measure(table, options=wide).maximum
     console.print(table, crop=False)
+
+
+def read_example(shape: str, model: nn.Module) -> Tensor:
+    """Return an example input of the shape in ``--shape``: random numbers, or random tokens for a language model.
+
+    Args:
+        shape: Positive whole numbers between commas.
+        model: The model. A language model has an attribute ``vocab_size``, or its configuration has.
+
+    >>> from torch import nn
+    >>> read_example("1,3,32,32", nn.Linear(2, 2)).shape
+    torch.Size([1, 3, 32, 32])
+    """
+    import torch
+
+    try:
+        sizes = [int(size) for size in shape.split(",")]
+    except ValueError:
+        sizes = []
+    if not sizes or min(sizes) < 1:
+        raise ValueError(f"--shape must be positive whole numbers, as in --shape 1,3,32,32; got {shape!r}.")
+    generator = torch.Generator().manual_seed(0)
+    vocab_size = getattr(model, "vocab_size", getattr(getattr(model, "config", None), "vocab_size", None))
+    if vocab_size is not None:
+        return torch.randint(int(vocab_size), sizes, generator=generator)
+    return torch.randn(sizes, generator=generator, dtype=next(model.parameters()).dtype)
 
 
 def short(number: float) -> str:

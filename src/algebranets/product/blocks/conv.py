@@ -28,7 +28,7 @@ def conv(x: Tensor, weight: Tensor, bias: Tensor | None, algebra: Algebra, geome
         w = matrix(weight, algebra, block, geometry.transposed, dtype=precision(weight))
         parts.append(_conv_block(part, w, bias if bias_fits(algebra) else None, block, geometry))
     y = join(parts, dim=1)
-    return y if bias is None or bias_fits(algebra) else y + bias.to(y.dtype).reshape(-1, *[1] * geometry.num_axes)
+    return y if bias is None or bias_fits(algebra) else y + _per_channel(bias, y)
 
 
 def _conv_block(x: Tensor, weight: Tensor, bias: Tensor | None, block: Block, geometry: Geometry) -> Tensor:
@@ -40,12 +40,16 @@ def _conv_block(x: Tensor, weight: Tensor, bias: Tensor | None, block: Block, ge
         # torch needs a group's channels side by side: (component, group, channel) becomes (group, component, channel).
         size, groups = block.size, geometry.groups
         weight = weight.unflatten(0, (size, groups, -1)).transpose(0, 1).flatten(0, 2)
-        bias = None if bias is None else bias.unflatten(0, (size, groups, -1)).transpose(0, 1).flatten()
-        y = geometry.convolve(_exchange(folded, size, groups), weight, bias)
-        return _unfold(_exchange(y, groups, size), block.num_copies)
+        y = geometry.convolve(_exchange(folded, size, groups), weight, None)
+        y = _unfold(_exchange(y, groups, size), block.num_copies)
+        return y if bias is None else y + _per_channel(bias, y)
     plain = geometry.groups == 1 and not geometry.transposed
     spans = spans_worth_skipping(block, x, prod(weight.shape[1:])) if plain else None
     return _unfold(multiply(geometry.convolve, folded, weight, bias, spans, block.size), block.num_copies)
+
+
+def _per_channel(bias: Tensor, y: Tensor) -> Tensor:
+    return bias.to(y.dtype).reshape(-1, *[1] * (y.dim() - 2))
 
 
 def _diagonal(weight: Tensor, num_copies: int) -> Tensor:

@@ -87,6 +87,7 @@ def multiply(
     out, inp = weight.shape[0] // size, weight.shape[1] // size
     parts = []
     for rows, columns in spans:
-        r, c = slice(rows.start * out, rows.stop * out), slice(columns.start * inp, columns.stop * inp)
+        stop = max(columns.stop, columns.start + 1)  # rows of zeros: torch's products need at least one column
+        r, c = slice(rows.start * out, rows.stop * out), slice(columns.start * inp, stop * inp)
         parts.append(product(x[:, c], weight[r, c], None if bias is None else bias[r]))
     return torch.cat(parts, dim=1)
