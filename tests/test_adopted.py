@@ -303,7 +303,9 @@ def test_the_converted_model_is_exported_by_torch(conversions):
     assert conversions["exported"](*float32("densenet121")) < 1e-5
 
 
-@pytest.mark.parametrize("name", thinned(((name,) for name in MODELS), lambda name: name.startswith("vit")))
+@pytest.mark.parametrize(  # docs/conversions.md has all models
+    "name", thinned([("vit_tiny_patch16_224",), ("mobilenet_v2",), ("GPT-2",)], lambda name: name.startswith("vit"))
+)
 def test_onnxruntime_computes_the_same(conversions, name):
     for library in ("onnx", "onnxscript", "onnxruntime"):
         pytest.importorskip(library)

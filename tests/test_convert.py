@@ -209,6 +209,20 @@ def test_a_layer_becomes_the_layer_of_the_same_name_with_the_same_arguments(name
     assert {key for key, _ in new.named_parameters()} == {key for key, _ in old.named_parameters()}
 
 
+def test_frozen_layers_stay_real_because_new_weights_would_be_random():
+    model = nn.Sequential(*(nn.Linear(8, 8) for _ in range(5)))
+    model[1].weight.requires_grad_(False)
+    model[2].bias.requires_grad_(False)
+    made = convert(model, "H")
+    assert torch.equal(made[1].weight, model[1].weight)
+    reason = "its weight is frozen (requires_grad=False), and a new one would stay random"
+    assert [row.reason for row in made.conversion.kept if row.name == "1"] == [reason]
+    assert list(over(made)) == ["2", "3"]
+    with pytest.raises(ValueError, match="would change nothing") as error:
+        convert(model.requires_grad_(False), "H")
+    assert reason in str(error.value)
+
+
 def test_bilinear_layers_and_embedding_bags_are_converted():
     bilinear, bag = nn.Bilinear(8, 12, 20), nn.EmbeddingBag(10, 8, mode="max", padding_idx=1)
     new = build(bilinear, Spec(an.H))

@@ -74,7 +74,6 @@ def test_the_file_of_the_plain_model_is_larger_by_the_dimension_of_the_algebra(t
     ("name", "options"),
     [
         ("cifar_resnet", {"width": 0.25, "num_blocks": 1}),
-        pytest.param("resnet18", {"width": 0.125, "num_classes": 5}, marks=pytest.mark.slow),
         pytest.param("mobilenet_v1", {"width": 0.125, "num_classes": 5}, marks=pytest.mark.slow),
     ],
 )

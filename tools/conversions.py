@@ -287,8 +287,18 @@ def tables(rows: list[Row]) -> Iterator[tuple[str, str]]:
     yield "table", "\n".join(lines)
     yield "problems", "\n".join(f"- {line}" for row in rows for line in problems(row)) or "Nothing failed."
     yield "kept", "\n".join(kept(rows))
-    used = sorted({", ".join(f"{name} {number}" for name, number in row["versions"].items()) for row in rows})
-    yield "versions", "\n".join(f"- {line}" for line in used)
+    yield "versions", "\n".join(environments(rows))
+
+
+def environments(rows: list[Row]) -> Iterator[str]:
+    """The machines and the versions of libraries, and the rows that were computed with each."""
+    found: dict[str, list[str]] = {}
+    for row in rows:
+        used = ", ".join(f"{name} {number}" for name, number in row["versions"].items())
+        found.setdefault(f"{row['machine']}, {used}", []).append(f"{row['model']} over {row['algebra']}")
+    most = max(found, key=lambda used: len(found[used]), default="")
+    for used, names in sorted(found.items(), key=lambda item: len(item[1])):
+        yield f"- {used}: {'all other rows' if used == most and len(found) > 1 else ', '.join(names)}"
 
 
 def summary(rows: list[Row]) -> Iterator[str]:

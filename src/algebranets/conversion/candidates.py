@@ -55,6 +55,8 @@ def candidates(model: nn.Module) -> dict[str, Candidate]:
                 continue  # its children are candidates of their own
             inside.update(map(id, module.modules()))
         reason = peers.obstacle(module) if kind.exact else _obstacle(module, base)
+        if not reason and kind.computes and kind.changes_parameters and not kind.exact and _is_frozen(module):
+            reason = "its weight is frozen (requires_grad=False), and a new one would stay random"
         found[name] = Candidate(name, module, kind, reason)
     return found
 
@@ -131,6 +133,10 @@ def _obstacle(module: nn.Module, base: type) -> str:
     if _own_forward(module, base):
         return f"{type(module).__name__} has its own forward, different from {base.__name__}'s"
     return ""
+
+
+def _is_frozen(module: nn.Module) -> bool:
+    return any(parameter.dim() > 1 and not parameter.requires_grad for parameter in module.parameters())
 
 
 _HOOKS = (
