@@ -332,7 +332,10 @@ def test_weights_that_are_read_without_a_call_are_reported():
 
 
 def test_layers_that_mix_another_axis_leave_channels_as_they_are():
-    layers = {"a": linear(24, 24), "time": linear(5, 5), "b": linear(24, 8), "c": linear(8, 8)}
-    run = lambda net, x: net.c(net.b(net.a(x) + net.time(net.a(x).transpose(1, 2)).transpose(1, 2)))  # noqa: E731
-    flow = trace(Net(run, **layers), (torch.randn(TEXT),), {}, dict.fromkeys("abc", H))
-    assert (flow.in_parts, flow.torn) == ({}, ())
+    def run(net, x):
+        y = net.a(x)
+        return net.c(net.b(y + net.time(y.transpose(1, 2)).transpose(1, 2)))
+
+    layers = {"a": linear(24, 24), "time": linear(8, 8), "b": linear(24, 8), "c": linear(8, 8)}
+    flow = traced(run, layers, (2, 8, 24))
+    assert (flow.in_parts, flow.out_parts, flow.torn) == ({}, {}, ())

@@ -100,14 +100,12 @@ class Follower(TorchDispatchMode):
         axis, place = channel_axis(module), Place(type(module).__name__, name, *_caller())
         for x in _floats(inputs):
             label = self._labels.get(x)
-            if label is None:
+            if label is None or label.shape[axis] == 1:  # channels are on another axis, which the layer does not mix
                 continue
             others = [dim for dim in range(label.dim()) if dim != axis % label.dim()]
-            sequence = label.amax(others) if others else label
-            self._meet(
-                place, sequence.view([-1 if dim == axis % label.dim() else 1 for dim in range(label.dim())]), label
-            )
-            self._sum(place, sequence.expand(x.shape[axis]), name)
+            sequence = label.amax(others, keepdim=True) if others else label
+            self._meet(place, sequence, label)
+            self._sum(place, sequence.flatten(), name)
 
     def _write(self, name: str, module: nn.Module, inputs: list[Any], output: Any) -> None:
         if isinstance(module, nn.Embedding | nn.EmbeddingBag):
