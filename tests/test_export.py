@@ -71,13 +71,12 @@ def test_the_file_of_the_plain_model_is_larger_by_the_dimension_of_the_algebra(t
 
 
 @pytest.mark.parametrize(
-    ("name", "options"),
+    ("name", "options", "suffix"),
     [
-        ("cifar_resnet", {"width": 0.25, "num_blocks": 1}),
-        pytest.param("mobilenet_v1", {"width": 0.125, "num_classes": 5}, marks=pytest.mark.slow),
+        ("cifar_resnet", {"width": 0.25, "num_blocks": 1}, ".pt2"),
+        pytest.param("mobilenet_v1", {"width": 0.125, "num_classes": 5}, ".onnx", marks=pytest.mark.slow),
     ],
 )
-@pytest.mark.parametrize("suffix", [".pt2", pytest.param(".onnx", marks=pytest.mark.slow)])
 def test_our_image_networks_are_exported_folded(name, options, suffix, tmp_path):
     model = an.models.create(name, algebra=M2R, **options)
     for module in model.modules():
@@ -95,8 +94,7 @@ def test_our_image_networks_are_exported_folded(name, options, suffix, tmp_path)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("suffix", [".pt2", ".onnx"])
-@pytest.mark.parametrize("name", ["gru_lm", "transformer_xl"])
+@pytest.mark.parametrize(("name", "suffix"), [("gru_lm", ".onnx"), ("transformer_xl", ".pt2")])
 def test_our_language_models_are_exported(name, suffix, tmp_path):
     options = (
         {"hidden_size": 16, "num_readouts": 1} if name == "gru_lm" else {"d_model": 16, "num_heads": 2, "window": 8}
