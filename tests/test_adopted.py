@@ -111,7 +111,7 @@ print("all equal")
 OFTEN = ("densenet121", "GPT-2")
 
 
-@pytest.mark.parametrize("names", [OFTEN, pytest.param(tuple({*MODELS} - {*OFTEN}), marks=pytest.mark.slow)])
+@pytest.mark.parametrize("names", [OFTEN, pytest.param(("mobilenet_v2", "Llama"), marks=pytest.mark.slow)])
 def test_a_process_without_algebranets_runs_the_models_made_real(names, tmp_path):
     for name in names:
         model, inputs = converted(name, ROTATION[name])
@@ -265,8 +265,8 @@ def converted_source(name, algebra):
 @pytest.mark.parametrize(
     ("name", "algebra"),
     thinned(
-        ((name, algebra) for name in SOURCES for algebra in ALGEBRAS),
-        lambda name, algebra: algebra is H and name != "densenet121",  # it is large, and torchvision's is tested
+        ((name, algebra) for name in sorted({*SOURCES} - {"densenet121"}) for algebra in ALGEBRAS),
+        lambda _, algebra: algebra is H,
     ),
     ids=str,
 )
@@ -318,11 +318,6 @@ def test_the_converted_model_is_traced_as_one_graph():
     model, inputs, expected = float32("Llama")
     output = result(torch.compile(model, fullgraph=True, backend="eager")(**inputs))
     torch.testing.assert_close(output, expected)
-
-
-@pytest.mark.slow
-def test_the_converted_model_compiles(conversions):
-    assert conversions["compiled"](*float32("Llama")) < 1e-5
 
 
 @pytest.fixture

@@ -97,7 +97,7 @@ def test_ci_runs_the_readmes_commands():
     command = "python3 -m venv .venv && .venv/bin/pip install -e '.[dev]' && .venv/bin/pytest -n 2"
     assert command in README
     assert command in script
-    assert ".venv/bin/pytest -n 2 -m 'slow and not gpu'\n" in script  # the slow tests, which the command leaves out
+    assert ".venv/bin/pytest -n 2 --dist worksteal -m 'slow and not gpu'\n" in script  # the command leaves them out
     assert "python3 -m venv .venv && .venv/bin/pip install -e '.[lab]' && .venv/bin/algebranets demo" in README
 
 

@@ -7,7 +7,7 @@ from torch.nn.utils import rnn
 
 import algebranets as an
 from algebranets import nn as ann
-from algebranets.algebra import DUAL, M2R, M3R, C, H, R
+from algebranets.algebra import M2R, M3R, C, H, R
 from algebranets.conversion import convert, fold, to_real
 from algebranets.conversion.parts import parted
 from algebranets.conversion.real import TWINS, traces
@@ -39,7 +39,7 @@ def errors(model, inputs, **options):
 
 
 def over_few(examples):
-    often, rare = [(e, M2R) for e in examples], [(e, a) for e in examples for a in (H, DUAL)]
+    often, rare = [(e, M2R) for e in examples], [(e, H) for e in examples]
     return [
         *(pytest.param(e, a, id=f"{e.label}-{a.name}") for e, a in often),
         *(pytest.param(e, a, id=f"{e.label}-{a.name}", marks=pytest.mark.slow) for e, a in rare),
