@@ -387,7 +387,7 @@ def test_a_check_that_fails_does_not_end_the_others(conversions, monkeypatch):
 
 def test_a_failed_check_is_shown_with_its_error(conversions):
     counts = {"parameters": 4_000_000, "multiplies": 2_000_000_000}
-    versions = {"versions": {"torch": "2.15"}}
+    versions = {"machine": "x86_64", "versions": {"torch": "2.15"}}
     passed = {check: {"error": 0.0} for check in ("backward", "compile", "export")}
     real = {"model": "resnet18", "algebra": "R", **counts, **passed, **versions, "onnx": {"error": 2e-6}}
     made = {"converted": 19, "kept": {"conv1": "it is first", "fc": "it is last"}, "torn": ["view: line 3"]}
