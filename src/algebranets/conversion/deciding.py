@@ -26,7 +26,7 @@ Owners = dict[int, list[tuple[str, str]]]
 
 @dataclass(frozen=True)
 class Boundary:
-    """What happens to the first and the last layers.
+    """The options of `convert` for the first and the last layers.
 
     Args:
         keep: Which of them stay real: "first,last", "first", "last" or "none". None is the default of `read_keep`.
@@ -47,7 +47,7 @@ class Boundary:
 
 @dataclass(frozen=True)
 class Decision:
-    """What each layer becomes.
+    """The result of `decide`: the new form of each converted layer, and the reasons for the others.
 
     Args:
         layers: All layers of a type that can be converted, by name.
@@ -91,7 +91,7 @@ def decide(model: nn.Module, algebra: Algebras, arguments: Arguments, boundary: 
             specs[name] = spec
     flow = _settle(model, arguments, layers, specs, kept)
     _check(layers, chosen, specs, kept, calls, boundary)
-    made = {name: _with_parts(spec, flow, layers[name]) for name, spec in specs.items()}
+    made = {name: _with_parts(spec, flow, name) for name, spec in specs.items()}
     return Decision(layers, made, kept, tuple(flow.torn))
 
 
@@ -138,7 +138,7 @@ def _settle(
         }
         for name in specs:
             if name in flow.in_parts or name in flow.out_parts:
-                spec = _with_parts(specs[name], flow, layers[name])
+                spec = _with_parts(specs[name], flow, name)
                 problem = size_problem(layers[name], spec) or _reordered(owners, layers[name], spec)
                 if problem:
                     against.setdefault(name, problem)
@@ -152,16 +152,12 @@ def _move(specs: dict[str, Spec], kept: dict[str, str], reasons: Mapping[str, st
     return bool(moved)
 
 
-def _with_parts(spec: Spec, flow: Flow, layer: Candidate) -> Spec:
-    """The spec with its parts. A Lift makes planar tuples, and a TupleNorm reads planar tuples.
-
-    A norm leaves channels where they are, so its output has the parts of its input.
-    """
-    in_parts, out_parts = flow.in_parts.get(layer.name), flow.out_parts.get(layer.name)
+def _with_parts(spec: Spec, flow: Flow, name: str) -> Spec:
+    """The spec with its parts. A Lift makes planar tuples, and a TupleNorm reads planar tuples."""
     return replace(
         spec,
-        in_parts=None if spec.lift else in_parts,
-        out_parts=None if spec.head == "tuple_norm" else out_parts if layer.kind.computes else in_parts,
+        in_parts=None if spec.lift else flow.in_parts.get(name),
+        out_parts=None if spec.head == "tuple_norm" else flow.out_parts.get(name),
     )
 
 

@@ -20,7 +20,7 @@ from algebranets.conversion.parts import Parts, parted
 
 @dataclass(frozen=True)
 class Spec:
-    """What one layer becomes.
+    """The new form of one converted layer.
 
     Args:
         algebra: The algebra of the new layer.

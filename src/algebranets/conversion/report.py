@@ -19,7 +19,7 @@ _WIDTH = 80
 
 @dataclass(frozen=True)
 class Row:
-    """What happened to one layer.
+    """One layer in the report: its form and its cost before and after the conversion.
 
     Args:
         name: The layer's name in the model.

@@ -18,20 +18,18 @@ from algebranets.nn.mode import evaluating
 
 @dataclass(frozen=True)
 class Flow:
-    """What a model does with the channels of its layers.
+    """The parts of the channel axes of a model's layers, and the operations that take tuples apart.
 
     Args:
         in_parts: The parts of the input of each layer that reads more than one part.
         out_parts: The parts of the output of each layer that must write more than one part.
         torn: Operations that take tuples apart, even with these parts.
-        calls: The number of calls of each module of the model.
         bypassed: Layers whose weights are read by another module, with the name of that module.
     """
 
     in_parts: Mapping[str, Parts]
     out_parts: Mapping[str, Parts]
     torn: tuple[Torn, ...]
-    calls: Mapping[str, int]
     bypassed: Mapping[str, str]
 
 
@@ -60,4 +58,7 @@ def trace(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], la
     with evaluating(model), torch.no_grad(), follower:
         model(*args, **kwargs)
     solution = follower.channels.solve()
-    return Flow(solution.in_parts, solution.out_parts, solution.torn, dict(follower.calls), follower.bypassed)
+    # A norm leaves each channel where it is, so its output has the parts of its input.
+    norms = [name for name in solution.in_parts if isinstance(model.get_submodule(name), nn.GroupNorm)]
+    out_parts = {**solution.out_parts, **{name: solution.in_parts[name] for name in norms}}
+    return Flow(solution.in_parts, out_parts, solution.torn, follower.bypassed)

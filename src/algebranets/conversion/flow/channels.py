@@ -60,12 +60,21 @@ class Torn:
 
 @dataclass(frozen=True)
 class Output:
-    """The channels that one layer writes: ``first``, ``first + 1``, ..., in all ``size``."""
+    """The channels that one layer writes, whose numbers are ``first``, ``first + 1``, and so on.
+
+    Args:
+        layer: The name of the layer.
+        dim: The dim of its algebra.
+        first: The number of the first channel.
+        size: The number of channels.
+        can_have_parts: Whether the layer can write them in parts. It cannot for the states of recurrent layers.
+    """
 
     layer: str
-    dim: int  # of the algebra
+    dim: int
     first: int
     size: int
+    can_have_parts: bool
 
 
 Site = tuple[str, int, int]
@@ -133,11 +142,12 @@ class Channels:
         self.lost: dict[Place, Torn] = {}
         self._count = 1
 
-    def new(self, layer: str, dim: int, size: int) -> Tensor:
+    def new(self, layer: str, dim: int, size: int, can_have_parts: bool) -> Tensor:
         """Return the channels of a layer's output, which are the same in each of its calls."""
-        found = next((o for o in self.outputs if (o.layer, o.size) == (layer, size)), None)
+        key = (layer, size, can_have_parts)
+        found = next((o for o in self.outputs if (o.layer, o.size, o.can_have_parts) == key), None)
         if found is None:
-            found = Output(layer, dim, self._count, size)
+            found = Output(layer, dim, self._count, size, can_have_parts)
             self.outputs.append(found)
             self._count += size
         return torch.arange(found.first, found.first + size)
@@ -154,7 +164,7 @@ class Channels:
             self.cuts.append(Cut(place, level, inner))
 
     def lose(self, torn: Torn) -> None:
-        """Record an operation behind which channels are not followed."""
+        """Record an operation whose result has no known channels."""
         self.lost.setdefault(torn.place, torn)
 
     def solve(self) -> Solution:
@@ -185,7 +195,8 @@ class Channels:
         starts[0] = True
         for output in self.outputs:
             starts[output.first] = True
-        is_whole = (torch.arange(self._count) - self._first) % self._dims == 0
+        offset = torch.arange(self._count) - self._first
+        is_whole = (offset % self._dims == 0) & (self._can_have_parts | (offset == 0))
         for cut in self.cuts:
             if cut.site in sites and is_whole[cut.channels].all():
                 starts[cut.channels] = True
@@ -210,6 +221,10 @@ class Channels:
     @cached_property
     def _first(self) -> Tensor:
         return self._of_output(lambda output: output.first)
+
+    @cached_property
+    def _can_have_parts(self) -> Tensor:
+        return self._of_output(lambda output: output.can_have_parts).bool()
 
     @cached_property
     def _parallel(self) -> tuple[Tensor, Tensor]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +58,6 @@ class Follower(TorchDispatchMode):
     def __init__(self, model: nn.Module, layers: dict[str, int]) -> None:
         super().__init__()
         self.channels = Channels()
-        self.calls: Counter[str] = Counter()
         self.bypassed: dict[str, str] = {}
         self._labels: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
         self._layers = layers
@@ -77,7 +75,6 @@ class Follower(TorchDispatchMode):
         """Add hooks that keep track of the running modules, and that read and set the labels of layers."""
 
         def enter(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            self.calls[name] += 1
             self._modules.append(name)
             if name in self._layers:
                 if not self._running:
@@ -116,8 +113,7 @@ class Follower(TorchDispatchMode):
             if label is not None and (isinstance(module, nn.GroupNorm) or label.shape[axis] == 1):
                 self._set(y, label)  # the channels stay the same
                 continue
-            is_state = y.shape[axis] != outputs[0].shape[axis]
-            channels = self.channels.new(f"{name} (state)" if is_state else name, self._layers[name], y.shape[axis])
+            channels = self.channels.new(name, self._layers[name], y.shape[axis], can_have_parts=y is outputs[0])
             shape = [1] * y.dim()
             shape[axis] = -1
             self._set(y, channels.double().view(shape))
