@@ -57,7 +57,8 @@ def test_a_plain_loop_trains_a_converted_model(run):
 def test_lightning_trains_a_converted_model(run):
     for library in ("lightning", "timm"):
         pytest.importorskip(library)
-    run("train_lightning", "test_convnext", 2, 320, at_most=0.8)
+    model = run("train_lightning", "test_convnext", 2, 320, at_most=0.8)
+    assert model.conversion.torn == ()
 
 
 def test_transformers_trainer_trains_a_converted_model_which_is_saved_and_loaded(run, tmp_path):

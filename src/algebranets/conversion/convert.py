@@ -21,6 +21,7 @@ from algebranets.conversion.initial import INITS, take_over
 from algebranets.conversion.inputs import Arguments, describe, example_inputs, fresh, preserved
 from algebranets.conversion.layers import Spec, build, core, weights_over_algebra
 from algebranets.conversion.report import Conversion, Row, from_data
+from algebranets.conversion.variants import shown_name
 
 ModelT = TypeVar("ModelT", bound=nn.Module)
 
@@ -281,7 +282,7 @@ def _report(
             Row(
                 name,
                 type(layer.module).__name__,
-                type(core(new[name])).__name__.removeprefix("_") if spec else type(layer.module).__name__,
+                shown_name(type(core(new[name]))) if spec else type(layer.module).__name__,
                 spec.algebra if spec else None,
                 decision.kept.get(name, ""),
                 (costs[0][0], costs[1][0]),

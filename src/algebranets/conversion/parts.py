@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import groupby
-from typing import Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -19,6 +19,7 @@ from torch.nn.utils.rnn import PackedSequence
 
 from algebranets import nn, product
 from algebranets.algebra import Algebra
+from algebranets.conversion.variants import Variant, variants
 
 LayerT = TypeVar("LayerT", bound=torch_nn.Module)
 
@@ -109,79 +110,51 @@ def _check(x: Tensor, parts: Parts, dim: int) -> None:
         )
 
 
-class Parted(nn.Layer):
+class Parted(Variant, nn.Layer):
     """The base of layers that read and write channel axes in parts. `parted` makes them."""
 
     #: The parts of the channel axis of the input and of the output, or None for a planar axis.
     in_parts: Parts | None = None
     out_parts: Parts | None = None
 
-    #: The channel axis of the layer's tensors, counted from the last axis.
-    channel_axis: ClassVar[int] = -1
-
     def forward(self, x: Tensor, *args: Any, **options: Any) -> Any:
         return self._written(super().forward(self._read(x), *args, **options))
 
+    @property
+    def _channel_axis(self) -> int:
+        return -1 - getattr(self, "num_axes", 0)
+
     def _read(self, x: Tensor) -> Tensor:
-        return to_planar(x, self.in_parts, self.channel_axis, self.algebra)
+        return to_planar(x, self.in_parts, self._channel_axis, self.algebra)
 
     def _written(self, y: Tensor) -> Tensor:
-        return from_planar(y, self.out_parts, self.channel_axis, self.algebra)
-
-    def _get_name(self) -> str:
-        return type(self).__name__.removeprefix("_")
+        return from_planar(y, self.out_parts, self._channel_axis, self.algebra)
 
     def extra_repr(self) -> str:
         named = (("in_parts", self.in_parts), ("out_parts", self.out_parts))
         return ", ".join([super().extra_repr(), *(f"{name}={in_words(parts)}" for name, parts in named if parts)])
 
 
-class _Linear(Parted, nn.Linear):
-    pass
-
-
-class _Conv1d(Parted, nn.Conv1d):
-    channel_axis = -2
-
-
-class _Conv2d(Parted, nn.Conv2d):
-    channel_axis = -3
-
-
-class _Conv3d(Parted, nn.Conv3d):
-    channel_axis = -4
-
-
-class _ConvTranspose1d(Parted, nn.ConvTranspose1d):
-    channel_axis = -2
-
-
-class _ConvTranspose2d(Parted, nn.ConvTranspose2d):
-    channel_axis = -3
-
-
-class _ConvTranspose3d(Parted, nn.ConvTranspose3d):
-    channel_axis = -4
-
-
-class _GroupNorm(Parted, nn.GroupNorm):
+class _PartedNorm(Parted):
     def forward(self, x: Tensor) -> Tensor:
         """Normalize the channels on axis 1. The input and the output have the same parts."""
-        y = nn.GroupNorm.forward(self, to_planar(x, self.in_parts, 1, self.algebra))
+        y = super(Parted, self).forward(to_planar(x, self.in_parts, 1, self.algebra))
         return from_planar(y, self.out_parts, 1, self.algebra)
 
 
-class _MultiheadAttention(Parted, nn.MultiheadAttention):
+class _PartedAttention(Parted):
+    embed_dim: int
+
     def forward(self, query: Tensor, key: Tensor, value: Tensor, *args: Any, **options: Any) -> Any:  # type: ignore[override]
         """Compute attention. The query has ``in_parts``, and so do keys and values with ``embed_dim`` features."""
         q = self._read(query)
         k = q if key is query else self._read(key) if key.shape[-1] == self.embed_dim else key
         v = k if value is key else self._read(value) if value.shape[-1] == self.embed_dim else value
-        y, scores = nn.MultiheadAttention.forward(self, q, k, v, *args, **options)
+        y, scores = super(Parted, self).forward(q, k, v, *args, **options)
         return self._written(y), scores
 
 
-class _Recurrent(Parted):
+class _PartedRecurrent(Parted):
     def forward(self, x: Tensor | PackedSequence, *args: Any, **options: Any) -> Any:
         """Run over a sequence. The states are planar."""
         y, state = super(Parted, self).forward(_mapped(self._read, x), *args, **options)
@@ -193,26 +166,18 @@ def _mapped(function: Callable[[Tensor], Tensor], x: Tensor | PackedSequence) ->
     return x._replace(data=function(x.data)) if isinstance(x, PackedSequence) else function(x)
 
 
-class _RNN(_Recurrent, nn.RNN):
-    pass
-
-
-class _GRU(_Recurrent, nn.GRU):
-    pass
-
-
-class _LSTM(_Recurrent, nn.LSTM):
-    pass
-
+#: Linear layers and convolutions, which have one input and one output.
+PLAIN_LAYERS: tuple[type[torch_nn.Module], ...] = (
+    nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d,
+)  # fmt: skip
 
 #: The class with parts for each class without parts.
-_PARTED: dict[type, type[Parted]] = {
-    cls.__bases__[1]: cls
-    for cls in (
-        _Linear, _Conv1d, _Conv2d, _Conv3d, _ConvTranspose1d, _ConvTranspose2d, _ConvTranspose3d, _GroupNorm,
-        _MultiheadAttention, _RNN, _GRU, _LSTM,
-    )
-}  # fmt: skip
+PARTED: dict[type, type[Parted]] = {
+    **variants(Parted, PLAIN_LAYERS, "Parted"),
+    **variants(_PartedNorm, [nn.GroupNorm], "Parted"),
+    **variants(_PartedAttention, [nn.MultiheadAttention], "Parted"),
+    **variants(_PartedRecurrent, [nn.RNN, nn.GRU, nn.LSTM], "Parted"),
+}
 
 
 def parted(layer: LayerT, in_parts: Sequence[int] | None, out_parts: Sequence[int] | None) -> LayerT:
@@ -229,10 +194,10 @@ def parted(layer: LayerT, in_parts: Sequence[int] | None, out_parts: Sequence[in
     """
     if not in_parts and not out_parts:
         return layer
-    if type(layer) not in _PARTED:
-        known = ", ".join(cls.__name__ for cls in _PARTED)
+    if type(layer) not in PARTED:
+        known = ", ".join(cls.__name__ for cls in PARTED)
         raise ValueError(f"{type(layer).__name__} cannot have channel axes in parts; these layers can: {known}.")
-    layer.__class__ = _PARTED[type(layer)]  # type: ignore[assignment]
+    layer.__class__ = PARTED[type(layer)]  # type: ignore[assignment]
     for name, parts in (("in_parts", in_parts), ("out_parts", out_parts)):
         if parts:
             for size in parts:
