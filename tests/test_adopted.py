@@ -305,7 +305,7 @@ def test_the_converted_model_is_exported_by_torch(conversions):
     assert conversions["exported"](*float32("densenet121")) < 1e-5
 
 
-@pytest.mark.parametrize(  # docs/conversions.md has all models
+@pytest.mark.parametrize(  # docs/results/conversions.md has all models
     "name", thinned([("vit_tiny_patch16_224",), ("GPT-2",)], lambda name: name.startswith("vit"))
 )
 def test_onnxruntime_computes_the_same(conversions, name):

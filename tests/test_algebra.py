@@ -373,7 +373,9 @@ def test_a_common_name_finds_an_algebra_that_its_own_name_finds_again(name):
     over = algebras.get(f"M2({name})")
     assert over == matrix(2, over=found)
     assert algebras.get(over.name) == over
-    assert f'`"{name}"`' in (ROOT / "docs" / "algebras.md").read_text(), "the page of algebras lists all names"
+    assert f'`"{name}"`' in (ROOT / "docs" / "guides" / "algebras.md").read_text(), (
+        "the page of algebras lists all names"
+    )
 
 
 def test_bicomplex_numbers_are_complex_numbers_with_complex_coefficients():

@@ -358,7 +358,7 @@ def test_a_run_that_diverges_ends_with_one_message(tmp_path):
 
 
 def test_from_the_command_to_lightning_are_at_most_five_functions(tmp_path, monkeypatch):
-    """docs/design.md lists these functions."""
+    """docs/contributing/design.md lists these functions."""
     path = []
 
     def fit(*_, **__):

@@ -483,11 +483,11 @@ def test_a_model_of_cliffordlayers_converts():
 
 # What the pages say ---------------------------------------------------------------------------------------------------
 
-DOCS = Path(__file__).parents[1] / "docs"
+DOCS = Path(__file__).parents[1] / "docs" / "coming_from"
 
 
 def page(package):
-    return (DOCS / f"from_{package}.md").read_text()
+    return (DOCS / f"{package}.md").read_text()
 
 
 @pytest.mark.parametrize("package", ["complextorch", "cliffordlayers", "speechbrain"])
@@ -498,7 +498,7 @@ def test_the_code_of_the_page_runs(package, capsys):
     with speechbrain_importable() if package == "speechbrain" else nullcontext():
         installed(package)
         for block in blocks:
-            exec(compile(block, f"from_{package}.md", "exec"), names)
+            exec(compile(block, f"{package}.md", "exec"), names)
     assert " over " in capsys.readouterr().out  # the printed report
 
 

@@ -19,12 +19,12 @@ from algebranets.lab.cli import app
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
-PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 CURRENT_PAGES = [page for page in PAGES if page.name != "CHANGELOG.md"]  # which names old files
 
 
 def test_the_tree_lists_every_file_and_is_what_the_generator_writes():
-    page = (ROOT / "docs" / "tree.md").read_text()
+    page = (ROOT / "docs" / "contributing" / "tree.md").read_text()
     assert page == runpy.run_path(str(ROOT / "tools" / "tree.py"))["render"](), "run: python tools/tree.py"
     printed = set()
     for block in re.findall(r"```\n(.*?)```", page, flags=re.S):
@@ -46,10 +46,12 @@ def test_the_tree_lists_every_file_and_is_what_the_generator_writes():
 
 def test_the_readme_is_short_and_leads_to_every_page():
     assert len(README.splitlines()) <= 200
-    assert {path.name for path in (ROOT / "docs").glob("*.md")} <= set(re.findall(r"\(docs/([\w.]+)", README))
+    assert {path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md")} <= set(
+        re.findall(r"\((docs/[\w./]+)", README)
+    )
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_links_lead_to_files_and_headings(page):
     for target in re.findall(r"\]\(([^)\s]+)\)", _prose(page)):
         if target.startswith(("http://", "https://")):
@@ -61,14 +63,14 @@ def test_links_lead_to_files_and_headings(page):
             assert anchor in _anchors(file), f"{page.name} links to {target}, but there is no such heading"
 
 
-@pytest.mark.parametrize("page", CURRENT_PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", CURRENT_PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_source_files_named_in_the_docs_exist(page):
     roots = (ROOT, ROOT / "src/algebranets", ROOT / "src/algebranets/lab")
     named = re.findall(r"`((?:[\w.]+/)+[\w-]+\.(?:py|jsonl|svg|toml))`", _prose(page))
     assert [name for name in named if not any((root / name).exists() for root in roots)] == []
 
 
-@pytest.mark.parametrize("page", CURRENT_PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", CURRENT_PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_commands_in_the_docs_exist_with_their_options(page):
     text = page.read_text().replace("\\\n", " ")
     for line in re.findall(r"(?:^|`|-m |\$ |bin/)algebranets ([a-z][^`\n]*)", text, flags=re.M):

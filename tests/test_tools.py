@@ -1,4 +1,4 @@
-"""Claims of docs/tools.md about tools that look at the class of a layer or at single numbers of its weight."""
+"""Claims of docs/guides/tools.md about tools that look at the class of a layer or at single numbers of its weight."""
 
 import copy
 import warnings

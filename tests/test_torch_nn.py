@@ -1,6 +1,6 @@
 """Every class of torch.nn works on tuples as it is, has a version over an algebra, or is refused with a reason.
 
-`pytest tests/test_torch_nn.py --write-docs` writes the table of docs/torch_nn.md.
+`pytest tests/test_torch_nn.py --write-docs` writes the table of docs/guides/torch_nn.md.
 """
 
 import inspect
@@ -23,7 +23,7 @@ from algebranets.nn.untouched import Untouched
 from conftest import NEWEST_TORCH, knows_torch
 from laws import permuted, times
 
-PAGE = Path(__file__).parent.parent / "docs" / "torch_nn.md"
+PAGE = Path(__file__).parent.parent / "docs" / "guides" / "torch_nn.md"
 
 CLASSES = {name: getattr(tnn, name) for name in dir(tnn) if inspect.isclass(getattr(tnn, name))}
 OURS = [name for name in nn.__all__ if name in CLASSES and name not in untouched.__all__]

@@ -1,4 +1,4 @@
-"""Converts and checks models of torchvision, timm and transformers, and writes docs/conversions.md.
+"""Converts and checks models of torchvision, timm and transformers, and writes docs/results/conversions.md.
 
     python tools/conversions.py --jobs 8 --write-docs
     python tools/conversions.py --models resnet18 "GPT-2" --algebras H --out rows.jsonl
@@ -37,7 +37,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from algebranets.conversion import Conversion, convert, to_real
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGE, ROWS = ROOT / "docs" / "conversions.md", ROOT / "benchmarks" / "conversions-cpu.jsonl"
+PAGE, ROWS = ROOT / "docs" / "results" / "conversions.md", ROOT / "benchmarks" / "conversions-cpu.jsonl"
 REAL = "R"
 LIBRARIES = ("torch", "torchvision", "timm", "transformers", "onnx", "onnxruntime", "onnxscript")
 #: The largest relative error that counts as rounding in float32.
@@ -70,7 +70,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--algebras", nargs="+", default=["C", "H", "M2R"], metavar="ALGEBRA")
     parser.add_argument("--jobs", type=int, default=1, help="the number of rows to compute at the same time")
     parser.add_argument("--out", type=Path, default=ROWS, help="the file of rows (default: %(default)s)")
-    parser.add_argument("--write-docs", action="store_true", help="write the tables of docs/conversions.md")
+    parser.add_argument("--write-docs", action="store_true", help="write the tables of docs/results/conversions.md")
     parser.add_argument("--row", action="store_true", help=argparse.SUPPRESS)  # one row, in a process of its own
     return parser.parse_args()
 

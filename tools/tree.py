@@ -1,4 +1,4 @@
-"""Write docs/tree.md: every file of the project with one line on what it is.
+"""Write docs/contributing/tree.md: every file of the project with one line on what it is.
 
     python tools/tree.py
 
@@ -14,7 +14,7 @@ import json
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGE = ROOT / "docs" / "tree.md"
+PAGE = ROOT / "docs" / "contributing" / "tree.md"
 FOLDERS = ("src/algebranets", "tests", "docs", "examples", "tools", "benchmarks", "results")
 INTRODUCTION = """\
 # Every file, in one line

@@ -72,7 +72,7 @@ def from_cliffordlayers(module: torch_nn.Module) -> ComponentsLast:
     """Return a layer that computes the same as a layer of cliffordlayers, with a copy of its weights.
 
     The result takes and returns tensors (batch, tuples, ..., components), as in cliffordlayers. Its child ``layer`` is
-    the layer of ours, over `signature_algebra` of the signature. docs/from_cliffordlayers.md has an example.
+    the layer of ours, over `signature_algebra` of the signature. docs/coming_from/cliffordlayers.md has an example.
 
     Args:
         module: `CliffordLinear`, `CliffordConv1d` to `CliffordConv3d`, or one of the encoders and decoders of

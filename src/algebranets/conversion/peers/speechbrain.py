@@ -35,7 +35,7 @@ def from_speechbrain(module: torch_nn.Module) -> torch_nn.Module:
     """Return a layer that computes the same as a layer of SpeechBrain, with a copy of its weights.
 
     A linear layer becomes a `Linear`. A convolution becomes a `ChannelsLast`, because SpeechBrain has the channels on
-    the last axis. Its child ``layer`` is the convolution of ours. docs/from_speechbrain.md has an example.
+    the last axis. Its child ``layer`` is the convolution of ours. docs/coming_from/speechbrain.md has an example.
 
     Args:
         module: `QLinear`, `QConv1d`, `QConv2d`, `CLinear`, `CConv1d` or `CConv2d`.
