@@ -1,5 +1,6 @@
 """Tracing a model finds the parts that keep tuples whole, and the operations that take tuples apart."""
 
+import inspect
 from copy import deepcopy
 
 import pytest
@@ -359,3 +360,22 @@ def test_a_group_norm_writes_the_parts_that_it_reads():
     layers = {"a": conv(24, 8), "b": conv(24, 16), "norm": nn.GroupNorm(2, 24), "c": conv(24, 8)}
     flow = traced(lambda net, x: net.c(net.norm(torch.cat([net.a(x), net.b(x)], 1))), layers, IMAGE)
     assert (flow.in_parts, flow.out_parts) == ({"norm": (8, 16), "c": (8, 16)}, {"norm": (8, 16)})
+
+
+ACTIVATIONS = [
+    nn.CELU, nn.ELU, nn.GELU, nn.Hardshrink, nn.Hardsigmoid, nn.Hardswish, nn.Hardtanh, nn.LeakyReLU, nn.LogSigmoid,
+    nn.Mish, nn.PReLU, nn.ReLU, nn.ReLU6, nn.RReLU, nn.SELU, nn.SiLU, nn.Sigmoid, nn.Softplus, nn.Softshrink,
+    nn.Softsign, nn.Tanh, nn.Tanhshrink,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("inplace", [False, True])
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_channels_are_followed_through_activations(activation, inplace):
+    if inplace and "inplace" not in inspect.signature(activation).parameters:
+        pytest.skip("it has no version in place")
+    net = Net(lambda net, x: net.b(torch.cat([net.act(net.a(x)), net.a(x)], -1)), a=linear(24, 24), b=linear(48, 8))
+    net.act = activation(**({"inplace": True} if inplace else {}))
+    flow = trace(net, (torch.randn(FEATURES),), {}, {"a": H, "b": H})
+    assert flow.torn == ()
+    assert flow.in_parts == {"b": (24, 24)}

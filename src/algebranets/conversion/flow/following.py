@@ -26,8 +26,12 @@ _MOVES = frozenset((
 ))  # fmt: skip
 _RESHAPES = frozenset(("view", "_unsafe_view", "reshape", "_reshape_alias", "_reshape_copy"))
 
-#: Operations that combine tensors number by number, in addition to those that torch marks as such.
-_POINTWISE = frozenset(("_to_copy", "copy_", "_prelu_kernel", "native_dropout", "masked_fill", "masked_fill_"))
+#: Operations that combine tensors number by number, in addition to those that torch marks as such. Names of operations
+#: in place are without their final underscore.
+_POINTWISE = frozenset((
+    "_prelu_kernel", "_to_copy", "copy", "hardshrink", "hardswish", "leaky_relu", "log_sigmoid_forward", "masked_fill",
+    "native_dropout", "rrelu", "rrelu_with_noise", "rrelu_with_noise_functional", "softplus", "softshrink",
+))  # fmt: skip
 
 #: Reductions along the axes in the argument ``dim``.
 _REDUCTIONS = frozenset((
@@ -138,7 +142,7 @@ class Follower(TorchDispatchMode):
         place = Place(name.strip("_"), self._modules[-1] if self._modules else "", *_caller())
         if name in _MOVES:
             self._move(place, func, args, kwargs, list(tree_iter(out)))
-        elif torch.Tag.pointwise in func.tags or name in _POINTWISE:
+        elif _is_pointwise(func):
             self._combine(place, list(_floats([args, kwargs])), results)
         elif name in _MATRIX_PRODUCTS:
             begin = _MATRIX_PRODUCTS[name]
@@ -336,6 +340,17 @@ def _per_head(label: Tensor | None, x: Tensor, q: Tensor) -> Tensor | None:
     if label is None or label.dim() < 3 or label.shape[-3] == 1 or x.shape[-3] == q.shape[-3]:
         return label
     return label.repeat_interleave(q.shape[-3] // x.shape[-3], dim=-3)
+
+
+def _is_pointwise(func: Any) -> bool:
+    """Return whether an operation combines tensors number by number.
+
+    torch 2.11 marks ``hardtanh`` as such, but not ``hardtanh_``, so both names count.
+    """
+    name = _name(func).removesuffix("_")
+    packet = getattr(torch.ops.aten, name, None)
+    overloads = [func, *(getattr(packet, overload) for overload in packet.overloads())] if packet else [func]
+    return name in _POINTWISE or any(torch.Tag.pointwise in overload.tags for overload in overloads)
 
 
 def _name(func: Any) -> str:
