@@ -1,13 +1,19 @@
 """Shared by all tests: sample algebras, markers, and memory that is NaN until it is written."""
 
+import gc
 import os
 import random
+import sys
 from collections.abc import Callable, Iterable
 from importlib.metadata import version
 from importlib.util import find_spec
 from typing import Any
 
 import pytest
+
+if "PYTEST_XDIST_WORKER" not in os.environ and "gpu" not in sys.argv:
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""  # only `pytest -m gpu` uses a GPU; workers inherit this
+
 import torch
 from packaging.version import Version
 
@@ -35,6 +41,11 @@ from algebranets.algebra import (
     tensor,
 )
 
+if not torch.cuda.is_available() and find_spec("triton") is not None:
+    from interpreter import skip_repeated_work
+
+    skip_repeated_work()
+
 if "PYTEST_XDIST_WORKER" in os.environ:
     # Workers share the cores, and more threads than cores slow each other down. Child processes inherit the setting.
     os.environ["OMP_NUM_THREADS"] = "1"
@@ -56,8 +67,14 @@ knows_torch = pytest.mark.skipif(
 )
 
 
-def pytest_addoption(parser):
-    parser.addoption("--write-docs", action="store_true", help="write the tables that tests generate into docs/")
+def pytest_collection_finish():
+    """Exempt imported modules and collected tests from garbage collection, which else takes 5 % of the time."""
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_unconfigure():
+    gc.unfreeze()  # otherwise Triton's bindings print at exit that they leak
 
 
 def thinned(cases: Iterable[tuple[Any, ...]], often: Callable[..., bool]) -> list[Any]:

@@ -10,9 +10,9 @@ import algebranets as an
 import zoo
 from algebranets import DUAL, M2R, C, H, R, account, product
 from algebranets.accounting import Product, Work, work
-from algebranets.accounting.counter import attention, attention_backward
 from algebranets.algebra import CATALOGUE, direct_sum
 from algebranets.nn.norm import AddNorm
+from algebranets.ops.counter import attention, attention_backward
 from algebranets.ops.window_attention import window_attention
 from conftest import ALGEBRAS, needs_triton, thinned
 from test_models import small

@@ -27,7 +27,7 @@ def timed(monkeypatch, step, evaluation, spent, save=0.0):
 
 def test_steps_and_evaluations_take_what_is_left(monkeypatch):
     timed(monkeypatch, step=0.1, evaluation=2.0, spent=40.0)
-    fitted = budget.fit(within(1500.0, evaluations=12), HARDWARE, 0.0)
+    fitted, _ = budget.fit(within(1500.0, evaluations=12), HARDWARE, 0.0)
     assert fitted.evaluations == 12
     assert fitted.steps * 0.1 + 12 * 2.0 == pytest.approx(budget.PLANNED_SHARE * 1460, abs=0.1)
 
@@ -35,20 +35,20 @@ def test_steps_and_evaluations_take_what_is_left(monkeypatch):
 def test_checkpoints_take_time_too(monkeypatch):
     """There is one checkpoint before each evaluation, and one every five minutes."""
     timed(monkeypatch, step=0.1, evaluation=2.0, spent=0.0, save=1.0)
-    fitted = budget.fit(within(1500.0, evaluations=10), HARDWARE, 0.0)
+    fitted, _ = budget.fit(within(1500.0, evaluations=10), HARDWARE, 0.0)
     assert fitted.steps * 0.1 + 10 * 3.0 + 5 * 1.0 == pytest.approx(budget.PLANNED_SHARE * 1500, abs=0.1)
 
 
-def test_a_checkpoint_behind_every_step_is_counted_as_such(monkeypatch):
+def test_a_checkpoint_after_every_step_is_counted_as_such(monkeypatch):
     timed(monkeypatch, step=0.1, evaluation=2.0, spent=0.0, save=0.01)
     hardware = replace(HARDWARE, checkpoint_minutes=0.0)
-    fitted = budget.fit(within(100.0, evaluations=1), hardware, 0.0)
+    fitted, _ = budget.fit(within(100.0, evaluations=1), hardware, 0.0)
     assert fitted.steps * 0.1 == pytest.approx(budget.PLANNED_SHARE * 100 - 1000 * 0.01 - 2.01, abs=0.1)
 
 
 def test_evaluations_do_not_eat_up_the_budget(monkeypatch):
     timed(monkeypatch, step=0.1, evaluation=30.0, spent=0.0)
-    fitted = budget.fit(within(600.0, evaluations=100), HARDWARE, 0.0)
+    fitted, _ = budget.fit(within(600.0, evaluations=100), HARDWARE, 0.0)
     assert 1 <= fitted.evaluations * 30 <= budget.EVALUATION_SHARE * 600
     assert fitted.steps * 0.1 > 0.7 * 600
 
@@ -63,7 +63,13 @@ def test_a_run_measures_its_budget_once_and_keeps_its_steps(tmp_path, monkeypatc
     """Real steps are timed. A stopped run keeps its number of steps, and a finished run is known by its budget."""
     monkeypatch.setattr(budget, "TIMED_STEPS", 3)
     tried, fit = [], budget.fit
-    monkeypatch.setattr(running.budget, "fit", lambda *a: tried.append(a) or replace(fit(*a), steps=6, evaluations=2))
+
+    def shortened(*arguments):
+        tried.append(arguments)
+        fitted, seconds = fit(*arguments)
+        return replace(fitted, steps=6, evaluations=2), seconds
+
+    monkeypatch.setattr(running.budget, "fit", shortened)
     stop = StopAt(3)
     with pytest.raises(train.Stopped):
         train.run(within(60.0), tmp_path / "run", HARDWARE, [stop])

@@ -1,5 +1,6 @@
 """The command line: its output, its errors and its exit codes."""
 
+import io
 import json
 import logging
 import os
@@ -7,20 +8,26 @@ import re
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 
 import pytest
 import torch
 import typer
+from rich.console import Console
 from typer.testing import CliRunner
 
 import algebranets
 from algebranets.algebra import CATALOGUE, M2R
-from algebranets.lab.cli import app
+from algebranets.lab.cli import app, progress
 from algebranets.lab.cli.errors import Commands
 from algebranets.lab.cli.terminal import read_settings
 from algebranets.lab.cli.training import show_warnings
 from algebranets.models import publish
 from algebranets.pruning import Pruner
+from boxes import message_in_box, without_spaces
+
+#: What erases a line of a terminal and moves the cursor to it.
+ERASED = "\x1b[1A\x1b[2K"
 
 
 def run(*arguments, **environment):
@@ -90,9 +97,8 @@ def test_commands_take_common_names_of_algebras(name, own):
 )
 def test_mistakes_are_explained(arguments, message):
     result = run(*arguments)
-    assert result.exit_code == 2
-    text = " ".join(result.output.replace("│", " ").split())
-    assert message in text
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert message in message_in_box(result.stderr)
 
 
 @pytest.mark.parametrize(
@@ -115,9 +121,9 @@ def test_mistakes_are_explained(arguments, message):
 )
 def test_odd_arguments_are_explained(arguments, message):
     result = run(*arguments)
-    assert result.exit_code == 2
-    assert message in result.output
-    assert "unexpected" not in result.output
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert without_spaces(message) in without_spaces(message_in_box(result.stderr))
+    assert "unexpected" not in result.stderr
 
 
 @pytest.mark.parametrize("width", ["1e6", "1e308", "nan", "inf", "-inf", "0", "-1", "1e-300", "9" * 30])
@@ -135,7 +141,7 @@ def test_a_folder_in_the_place_of_a_file_is_named_and_left_alone(tmp_path):
     (tmp_path / "folder").mkdir()
     result = run("sparse", tmp_path / "pruned.safetensors", "--out", tmp_path / "folder")
     assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr == f"error: {tmp_path / 'folder'}: Is a directory.\n"
+    assert without_spaces(message_in_box(result.stderr)) == f"{tmp_path / 'folder'}:Isadirectory."
     assert sorted(path.name for path in tmp_path.iterdir()) == ["folder", "pruned.safetensors"]
 
 
@@ -169,19 +175,21 @@ def endless():
 
 
 @pytest.mark.parametrize(
-    ("error", "line"),
+    ("error", "text"),
     [
-        (ValueError("width must be 1; got 2. Take 1."), "error: width must be 1; got 2. Take 1."),
-        (ValueError("[/b] of\ntwo\x1b[31m lines"), "error: [/b] of two\\x1b[31m lines"),
-        (ValueError("a path " + "x" * 200), "error: a path " + "x" * 200),
-        (FileNotFoundError(2, "No such file or directory", "a/file"), "error: a/file: No such file or directory."),
-        (OSError("the disk is gone"), "error: the disk is gone"),
+        (ValueError("width must be 1; got 2. Take 1."), "width must be 1; got 2. Take 1."),
+        (ValueError("[/b] of\ntwo\x1b[31m lines"), "[/b] of two\\x1b[31m lines"),
+        (ValueError("a path " + "x" * 200), "a path " + "x" * 200),
+        (FileNotFoundError(2, "No such file or directory", "a/file"), "a/file: No such file or directory."),
+        (OSError("the disk is gone"), "the disk is gone"),
     ],
     ids=str,
 )
-def test_an_error_that_explains_itself_is_printed_as_it_is(error, line):
+def test_an_error_that_explains_itself_is_printed_as_it_is_in_a_box(error, text):
     result = ending(raising(error))
-    assert (result.exit_code, result.stdout, result.stderr) == (2, "", f"{line}\n")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert without_spaces(message_in_box(result.stderr)) == without_spaces(text)
+    assert {len(line) for line in result.stderr.splitlines()} == {40}
 
 
 @pytest.mark.parametrize(
@@ -193,13 +201,13 @@ def test_an_error_that_explains_itself_is_printed_as_it_is(error, line):
     ids=["KeyError", "RuntimeError", "ZeroDivisionError", "ValueError", "AssertionError", "RecursionError",
          "UnicodeDecodeError", "JSONDecodeError", "IndexError"],
 )  # fmt: skip
-def test_any_other_error_is_one_line_that_says_it_may_be_a_bug(end, request):
+def test_any_other_error_says_that_it_may_be_a_bug(end, request):
     name = request.node.callspec.id
     result = ending(end)
     assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr.startswith(f"error: unexpected {name}: ")
-    assert result.stderr.endswith("may be a bug in algebranets. ALGEBRANETS_TRACEBACK=1 shows the traceback.)\n")
-    assert result.stderr.count("\n") == 1
+    text = message_in_box(result.stderr)
+    assert text.startswith(f"unexpected {name}: ")
+    assert text.endswith("may be a bug in algebranets. ALGEBRANETS_TRACEBACK=1 shows the traceback.)")
     shown = ending(end, ALGEBRANETS_TRACEBACK="1")
     assert shown.exit_code == 2
     assert shown.stderr.startswith("Traceback (most recent call last)")
@@ -218,15 +226,14 @@ def test_any_other_error_is_one_line_that_says_it_may_be_a_bug(end, request):
 def test_too_little_memory_is_named_as_such(end, request):
     result = ending(end)
     assert result.exit_code == 2
-    assert result.stderr.startswith(f"error: out of memory ({request.node.callspec.id}: ")
-    assert result.stderr.count("\n") == 1
+    assert message_in_box(result.stderr).startswith(f"out of memory ({request.node.callspec.id}: ")
 
 
-def test_ctrl_c_ends_a_command_with_130_and_in_silence():
+def test_ctrl_c_ends_a_command_with_130_and_one_line():
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell in the background ignores it
     result = ending(lambda: signal.raise_signal(signal.SIGINT))
     signal.signal(signal.SIGINT, before)
-    assert (result.exit_code, result.output) == (130, "")
+    assert (result.exit_code, result.stdout, result.stderr) == (130, "", "stopped.\n")
 
 
 def test_a_closed_pipe_ends_a_command_in_silence():
@@ -247,12 +254,53 @@ def test_both_ways_to_start_it_end_the_same(program):
     command = [sys.executable, *program, "algebra", "Ü\udcff"]
     result = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert (result.returncode, result.stdout) == (2, "")
-    assert result.stderr.startswith(r"error: unknown algebra '\xdc\udcff'. It must be one of R, C, ")
-    assert result.stderr.count("\n") == 1
+    assert result.stderr.startswith("+- Error -")
+    assert r"| unknown algebra '\xdc\udcff'. It must be one of R, C, " in result.stderr
+    assert {len(line) for line in result.stderr.splitlines()} == {80}
 
 
 def test_help_says_how_to_see_a_traceback():
     assert "Set ALGEBRANETS_TRACEBACK=1" in " ".join(run("--help").stdout.split())
+
+
+def test_an_error_leaves_no_progress_bar_on_the_terminal(monkeypatch):
+    """A bar that is done stays."""
+    terminal = Console(file=io.StringIO(), force_terminal=True, width=80)
+    monkeypatch.setattr(progress, "console", terminal)
+    with progress.new_progress() as display:
+        display.add_task("done", total=1, completed=1, status="")
+    assert not terminal.file.getvalue().endswith(ERASED)
+    display = progress.new_progress()
+    display.add_task("broken", total=1, status="")
+    with suppress(ValueError), display:
+        raise ValueError("wrong")
+    assert terminal.file.getvalue().endswith(ERASED)
+
+
+# Tables --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["algebras"],
+        ["algebra", "clifford(3,0)"],
+        ["recipes"],
+        ["paper"],
+        ["paper", "--differences"],
+        ["profile", "gru_lm"],
+        ["profile", "gru_lm", "--algebra", "diagonal(4)"],
+        ["profile", "cifar_resnet", "--algebra", "H", "--set", "num_blocks=1"],
+        ["bench", "layers", "--algebra", "C", "--op", "linear", "--width", "16", "--batch", "2", "--rounds", "1"],
+    ],
+    ids=" ".join,
+)
+def test_no_word_of_a_table_is_broken_and_no_line_is_too_long(arguments, columns):
+    result = run(*arguments, COLUMNS=str(columns))
+    assert result.exit_code == 0, result.output
+    assert max(map(len, result.stdout.splitlines())) <= columns
+    assert not re.findall(r"\w-(?=\s)|…", result.stdout)
 
 
 # Names that users give -----------------------------------------------------------------------------------------------
@@ -276,7 +324,7 @@ def test_names_are_printed_as_they_are(tmp_path, name):
 
 
 @pytest.mark.parametrize("columns", [40, 80, 120])
-def test_a_path_is_never_broken(tmp_path, columns):
+def test_a_path_is_broken_only_in_an_error_box(tmp_path, columns):
     folder = tmp_path / ("a long [b] name :smile: " * 5).strip()
     arguments = ["--algebra", "C", "--op", "linear", "--width", "16", "--batch", "2", "--rounds", "1"]
     result = run("bench", "layers", *arguments, "--save", folder / "rows.jsonl", COLUMNS=str(columns))
@@ -291,8 +339,7 @@ def test_a_path_is_never_broken(tmp_path, columns):
     ):
         result = run(*command, COLUMNS=str(columns))
         assert result.exit_code == 2
-        assert str(command[-1]) in result.stderr
-        assert result.stderr.count("\n") == 1
+        assert without_spaces(str(command[-1])) in without_spaces(message_in_box(result.stderr))
 
 
 def test_a_warning_is_one_line_with_its_path_whole(tmp_path, capsys):
@@ -319,11 +366,28 @@ def test_profile_prints_stages_and_the_total():
     assert result.exit_code == 0, result.output
     with torch.device("meta"):
         cost = algebranets.account(algebranets.models.create("resnet50", algebra="M2R", width=1.376))
-    rows = {line.split()[0]: line for line in result.stdout.splitlines() if line.split()}
+    costs, traffic = result.stdout.split("Memory traffic")
+    rows = {line.split()[0]: line for line in costs.splitlines() if line.split()}
     assert {stage.name for stage in cost.stages()} <= set(rows)
     assert f"{cost.parameters / 1e6:.2f} M" in rows["total"]
     assert f"{cost.multiplies / 1e9:.3f} G" in rows["total"]
+    assert re.search(rf"total .* {cost.bytes / 1e6:.2f} MB", traffic)
     assert max(map(len, result.stdout.splitlines())) <= 80
+
+
+def test_profile_compares_a_model_with_the_same_model_over_r():
+    arguments = ("profile", "gru_lm", "--set", "hidden_size=64")
+    ours, real = (json.loads(run(*arguments, "--algebra", name, "--json").stdout) for name in ("M2R", "R"))
+    assert ours["real"] == {"parameters": real["parameters"], "multiplies": real["multiplies"]}
+    assert "real" not in real
+    (total,) = (
+        line
+        for line in run(*arguments, "--algebra", "M2R").stdout.splitlines()
+        if "total" in line[:7] and "B" not in line
+    )
+    for count in ("parameters", "multiplies"):
+        assert f"{real[count] / 1e3:#.4g} k  {ours[count] / real[count]:.3f}" in total
+    assert "over R" not in run(*arguments, "--algebra", "R").stdout
 
 
 def test_profile_prints_json():
@@ -346,24 +410,78 @@ def test_profile_at_another_size_and_depth():
     assert "stage1.0 " in run("profile", "cifar_resnet", "--depth", "2").stdout
 
 
-def test_help_answers_at_once_after_torch_has_loaded():
-    """Time is not measured. The modules that take long to import must not be imported."""
-    heavy = (
-        "lightning",
-        "matplotlib",
-        "triton",
-        "torchvision",
-        "torch._inductor",
-        "algebranets.lab.bench",
-    )
-    code = (
-        "import sys, torch, torch.utils.flop_counter; before = set(sys.modules)\n"
-        "from typer.testing import CliRunner; from algebranets.lab.cli import app\n"
-        "assert CliRunner().invoke(app, ['--help']).exit_code == 0\n"
-        f"print([m for m in {heavy!r} if m in set(sys.modules) - before])"
-    )
+HELP_OF_EVERY_COMMAND = """
+import sys, typer
+from algebranets.lab.cli import app
+
+def commands(command, context):
+    yield context
+    for name, sub in getattr(command, "commands", {}).items():
+        yield from commands(sub, sub.make_context(name, [], parent=context, resilient_parsing=True))
+
+top = typer.main.get_command(app)
+helped = []
+for context in commands(top, top.make_context("algebranets", [], resilient_parsing=True)):
+    context.get_help()
+    helped.append(context.command_path)
+heavy = ("torch", "lightning", "matplotlib", "sklearn", "numpy", "jaxtyping", "safetensors")
+print(len(helped), [name for name in heavy if name in sys.modules])
+"""
+
+
+def in_new_process(code):
+    """Run Python code, and return what it prints last."""
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert result.stdout.strip() == "[]"
+    return result.stdout.splitlines()[-1]
+
+
+def test_help_of_every_command_imports_nothing_heavy():
+    """Time is not measured. It depends on the modules that are imported."""
+    number, heavy = in_new_process(HELP_OF_EVERY_COMMAND).split(" ", 1)
+    assert int(number) > 25
+    assert heavy == "[]"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["--version"], ["algebras"], ["algebra", "H"], ["recipes", "--algebras", "R,quaternions"], ["paper"]],
+    ids=" ".join,
+)
+def test_commands_that_only_print_do_not_import_torch(arguments):
+    code = (
+        "import sys; from typer.testing import CliRunner; from algebranets.lab.cli import app\n"
+        f"assert CliRunner().invoke(app, {arguments!r}).exit_code == 0\n"
+        "print([name for name in ('torch', 'numpy', 'lightning') if name in sys.modules])"
+    )
+    assert in_new_process(code) == "[]"
+
+
+PUBLIC_NAMES_IN_THREADS = """
+import sys, threading
+import algebranets
+
+def use(name):
+    together.wait()
+    try:
+        getattr(algebranets, name)
+    except BaseException as error:
+        errors.append(f"{name}: {error!r}")
+
+errors = []
+names = algebranets.__all__[::-1]
+together = threading.Barrier(len(names))
+sys.setswitchinterval(1e-5)
+threads = [threading.Thread(target=use, args=(name,)) for name in names]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+print(errors)
+"""
+
+
+def test_threads_can_use_all_public_names_for_the_first_time_at_once():
+    assert in_new_process(PUBLIC_NAMES_IN_THREADS) == "[]"
 
 
 def test_help_lists_the_commands():
@@ -371,3 +489,32 @@ def test_help_lists_the_commands():
     assert result.exit_code == 0, result.output
     for name in ("algebras", "algebra", "profile", "paper", "bench"):
         assert re.search(rf"^\W+{name} ", result.stdout, re.MULTILINE)
+
+
+# Completion by the shell ---------------------------------------------------------------------------------------------
+
+
+def completed(*words):
+    """Return what the shell offers for the last of these words."""
+    line = {"COMP_WORDS": " ".join(("algebranets", *words)), "COMP_CWORD": str(len(words))}
+    environment = {**line, "_ALGEBRANETS_COMPLETE": "complete_bash"}
+    return CliRunner(env=environment).invoke(app, [], prog_name="algebranets").stdout.split()
+
+
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        (["prof"], ["profile"]),
+        (["profile", "resnet1"], ["resnet18", "resnet101"]),
+        (["profile", "gru_lm", "--algebra", "M4"], ["M4R"]),
+        (["profile", "gru_lm", "--algebra", "quat"], ["quaternion", "quaternions"]),
+        (["train", "mn"], ["mnist"]),
+        (["sweep", "digits", "--algebras", "R,DU"], ["R,DUAL"]),
+        (["recipes", "--algebras", "CR"], ["CROSS"]),
+        (["algebra", "DU"], ["DUAL"]),
+        (["bench", "layers", "--algebra", "M3"], ["M3R"]),
+    ],
+    ids=lambda words: " ".join(words),
+)
+def test_the_shell_completes_commands_and_names(words, offered):
+    assert completed(*words) == offered

@@ -1,4 +1,4 @@
-"""The commands that train: `train`, `sweep` and `demo`; and `recipes` and `eval`."""
+"""The commands that train: `train` and `sweep`; and `recipes` and `eval`."""
 
 import json
 import os
@@ -20,11 +20,11 @@ import torch
 from typer.testing import CliRunner
 
 import algebranets
-from algebranets.lab import recipes
-from algebranets.lab.cli import app
+from algebranets.lab.cli import app, progress, sweep
 from algebranets.lab.data import idx
 from algebranets.lab.recipes import sweep as sweeping
 from algebranets.lab.train import RunFolder
+from algebranets.lab.train.folder import Evaluated
 
 TINY = ["--set", "steps=4", "--set", "evaluations=2", "--set", "data.batch_size=20"]
 
@@ -70,37 +70,6 @@ def test_resuming_a_finished_run_says_so_at_once(finished):
     assert "accuracy" in result.output
 
 
-def test_recipes_lists_every_one_with_its_costs(monkeypatch):
-    cost, counted = recipes.cost, {}
-
-    def recorded_cost(experiment):
-        counted[experiment.recipe, str(experiment.algebra)] = account = cost(experiment)
-        return account
-
-    monkeypatch.setattr(recipes, "cost", recorded_cost)  # counting takes long, so counts are kept
-    result = run("recipes")
-    assert result.exit_code == 0, result.output
-    rows = {line.split()[0]: line for line in result.output.splitlines() if line.split()}
-    for name in recipes.RECIPES:
-        count = counted[name, "M2R"].parameters
-        shown = f"{count / 1e6:#.4g} M" if count >= 1e6 else f"{count / 1e3:#.4g} k"
-        assert shown in rows[name]
-    assert max(map(len, result.output.splitlines())) <= 80
-    assert "…" not in result.output
-    assert "1.345 M" in rows["digits"]  # at 8 x 8 pixels
-
-
-def test_a_terminal_that_is_too_narrow_cuts_nothing(monkeypatch):
-    """Two recipes are listed, one with the longest name and one with the shortest numbers."""
-    few = {name: recipes.RECIPES[name] for name in ("transformer_xl-small", "digits")}
-    monkeypatch.setattr(recipes, "RECIPES", few)
-    wide, narrow = (
-        CliRunner().invoke(app, ["recipes"], env={"COLUMNS": str(columns)}).output.split() for columns in (80, 40)
-    )
-    assert wide == narrow
-    assert {*few} < {*wide}
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -111,7 +80,7 @@ def test_a_terminal_that_is_too_narrow_cuts_nothing(monkeypatch):
         (["train", "digits", "--algebra", "M2Q"], "Did you mean 'M2R'?"),
         (["train", "digits", "--precision", "8"], "precision must be one of"),
         (["train", "digits", "--strategy", "mpi"], "strategy must be one of"),
-        (["train", "--resume", "nowhere"], "nowhere is no run's folder"),
+        (["train", "--resume", "nowhere"], "nowhere is no run's folder: it does not exist. Give the folder of a run"),
         (["train", "cifar10", "--data", "."], "cifar10 is not there"),
         (["train", "char-lm", "--data", "mistyped.txt"], "or a text to train on; got mistyped.txt"),
         (["train", "digits", "--width", "-1"], "width must be a positive number"),
@@ -288,7 +257,7 @@ def test_a_sweep_takes_every_value_that_each_names(tmp_path):
 def test_a_sweep_says_why_a_run_failed(tmp_path):
     result = run("sweep", "cifar10", "--algebras", "R", "--data", tmp_path, "--out", tmp_path / "runs")
     assert result.exit_code == 2
-    assert "failed: R-seed0: error: cifar10 is not there" in text(result)
+    assert "failed: R-seed0: cifar10 is not there" in text(result)
     assert f"Its full output is in {tmp_path / 'runs/cifar10/R-seed0/output.txt'}" in text(result)
     assert "algebranets report" not in result.output
 
@@ -316,7 +285,7 @@ def test_a_sweep_that_is_stopped_stops_its_runs(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_sweep_that_is_stopped_stops_its_runs_behind_checkpoints(tmp_path, monkeypatch):
+def test_a_sweep_that_is_stopped_stops_its_runs_after_checkpoints(tmp_path, monkeypatch):
     """The sweep is in this process, its run in another. The sweep gets the signal while it waits for the run."""
     folder = RunFolder(tmp_path / "digits" / "R-steps-100000-seed0")
     deadline = time.monotonic() + 120
@@ -333,18 +302,6 @@ def test_a_sweep_that_is_stopped_stops_its_runs_behind_checkpoints(tmp_path, mon
     assert "the same command continues it" in result.output
     assert len(folder.checkpoints()) == 1
     assert "stopped by SIGTERM" in folder.log.read_text()
-
-
-def test_the_demo_trains_four_networks_and_writes_a_page(tmp_path):
-    result = run("demo", "--out", tmp_path, *TINY)
-    assert result.exit_code == 0, result.output
-    rows = {line.split()[0]: line for line in result.output.splitlines() if line.split()}
-    assert {"R", "C", "H", "M2R"} <= set(rows)
-    assert "(100%)" in rows["R"]
-    page = tmp_path / "report.html"
-    assert str(page) in result.output.replace("\n", "")
-    assert page.read_text().startswith("<!doctype html>")
-    assert max(map(len, result.output.splitlines()[:-2])) <= 80
 
 
 def test_a_run_that_diverges_ends_with_one_message(tmp_path):
@@ -368,4 +325,118 @@ def test_from_the_command_to_lightning_are_at_most_five_functions(tmp_path, monk
 
     monkeypatch.setattr(pl.Trainer, "fit", fit)
     assert "far enough" in text(run("train", "digits", "--accelerator", "cpu", "--out", tmp_path / "run"))
-    assert path == ["main", "train", "run_with_bar", "run", "train"]
+    assert path[path.index("train") :] == ["train", "run_with_bar", "run", "train"]  # before it: typer's group
+
+
+def copied_runs(finished, folder):
+    """A folder with two finished runs, an unfinished one and a damaged one, each in the folder of its recipe."""
+    for name, value in (("a/R-seed0", 90.0), ("a/R-seed1", 95.5)):
+        path = shutil.copytree(finished[0], folder / name)
+        result = json.loads((path / "result.json").read_text())
+        (path / "result.json").write_text(json.dumps({**result, "value": value}))
+    (shutil.copytree(finished[0], folder / "b/stopped") / "result.json").unlink()
+    (shutil.copytree(finished[0], folder / "b/damaged") / "result.json").write_text("{")
+    (folder / "model").mkdir()
+    (folder / "model" / "config.json").write_text("{}")  # another program's file
+    return folder
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_eval_lists_the_runs_of_a_folder(finished, tmp_path, columns):
+    """It marks the best run, says how far the others are, and how to evaluate and continue."""
+    runs = copied_runs(finished, tmp_path / "runs")
+    result = CliRunner().invoke(app, ["eval", str(runs)], env={"COLUMNS": str(columns)})
+    assert result.exit_code == 0, result.output
+    rows = {line.split()[0]: " ".join(line.split()[1:]) for line in result.output.splitlines() if line.strip()}
+    shown = f"{RunFolder(finished[0]).finished().parameters / 1000:#.4g} k"
+    assert rows["a/R-seed0"] == f"M2R {shown} 90.00 finished"
+    assert rows["a/R-seed1"] == f"M2R {shown} 95.50 finished, best"
+    assert rows["b/stopped"] == "M2R stopped, step 4 of 4"
+    assert rows["b/damaged"] == "damaged"
+    assert rows["run"] == "algebra parameters accuracy state"
+    assert f"algebranets eval {runs / 'a/R-seed1'}`" in text(result)
+    assert f"algebranets train --resume {runs / 'b/stopped'}`" in text(result)
+    assert f"damaged: {runs / 'b/damaged/result.json'}" in text(result)
+    table = result.output.partition("run ")[2].partition("Evaluate")[0]
+    assert max(map(len, table.partition("damaged:")[0].splitlines())) <= columns
+
+
+def test_eval_says_which_run_trains_now_and_which_rows_are_damaged(finished, tmp_path):
+    for name in ("now", "rows"):
+        (shutil.copytree(finished[0], tmp_path / name) / "result.json").unlink()
+    damaged = RunFolder(tmp_path / "rows").metrics
+    damaged.write_text("{\n")
+    with RunFolder(tmp_path / "now").locked():
+        result = run("eval", tmp_path)
+    rows = {line.split()[0]: " ".join(line.split()[1:]) for line in result.output.splitlines() if line.strip()}
+    assert rows["now"] == "M2R training, step 4 of 4"
+    assert rows["rows"] == "damaged"
+    assert f"damaged: {damaged}" in text(result)
+
+
+def test_long_names_of_runs_break_between_words(finished, tmp_path):
+    name = "demo/clifford(2,0,0)-batch-size-20-evaluations-2-norm-whitening-steps-20-seed0"
+    shutil.copytree(finished[0], tmp_path / name)
+    result = run("eval", tmp_path)
+    table = result.output.rpartition("─")[2].partition("Evaluate")[0]
+    lines = [line.split("  ")[0].strip() for line in table.splitlines() if line.strip()]
+    assert "".join(lines) == name
+    assert all(line.endswith(("-", "/")) for line in lines[:-1])
+
+
+def test_a_folder_without_runs_is_an_error(tmp_path):
+    for path, why in ((tmp_path, "there are no runs in it"), (tmp_path / "x", "it does not exist")):
+        result = run("eval", path)
+        assert result.exit_code == 2
+        assert "is no run's folder" in text(result)
+        assert why in text(result)
+
+
+def test_evaluations_show_their_progress(finished, monkeypatch):
+    """In `eval`, in `train` below the bar of the run, and hidden when they are done."""
+    seen, update = [], progress.Progress.update
+
+    def recorded(self, bar, **changes):
+        update(self, bar, **changes)
+        task = self.tasks[bar]
+        if task.fields["status"] == "evaluating":
+            seen.append((task.completed, task.total, task.visible))
+
+    monkeypatch.setattr(progress.Progress, "update", recorded)
+    monkeypatch.setattr(progress, "SHORT_EVALUATION", 0.0)
+    assert run("eval", finished[0], "--set", "data.eval_batch_size=90").exit_code == 0
+    whole = [(1, 4, True), (2, 4, True), (3, 4, True), (4, 4, True), (4, 4, False)]
+    assert seen == whole
+    seen.clear()
+    settings = [*TINY, "--set", "data.eval_batch_size=90", "--width", 0.125]
+    result = run("train", "digits", *settings, "--out", finished[0].parent / "shown")
+    assert result.exit_code == 0, result.output
+    assert seen == 2 * whole
+    assert "evaluating" not in result.output
+
+
+def test_a_sweep_shows_how_far_an_evaluation_is(tmp_path):
+    (job,) = sweeping.jobs("digits", ["R"], [1.0], range(1), {"steps": 5}, tmp_path)
+    job.process = Mock()
+    job.folder.write_evaluated(Evaluated(10, 40, 5.0))
+    cells = [cell for column in sweep._table("digits", [job]).columns for cell in column.cells]
+    assert "evaluating" in cells
+    assert any("10 of 40 batches, 15 s left" in cell for cell in cells)
+    job.folder.write_evaluated(None)
+    assert job.folder.evaluated() is None
+
+
+@pytest.mark.parametrize("when", ["in the evaluation", "before training"])
+def test_ctrl_c_leaves_no_bar_and_says_what_to_do(finished, tmp_path, monkeypatch, when):
+    """Lightning turns Ctrl-C into exit code 1 where the run does not catch it itself."""
+    handler = signal.getsignal(signal.SIGINT)
+    hook = "on_validation_start" if when == "in the evaluation" else "on_fit_start"
+    monkeypatch.setattr(pl.LightningModule, hook, Mock(side_effect=KeyboardInterrupt))
+    if when == "in the evaluation":
+        result, said = run("eval", finished[0]), "stopped."
+    else:
+        result = run("train", "digits", *TINY, "--budget", "60s", "--out", tmp_path / "run")
+        said = "stopped before training began; nothing was written."
+    assert signal.getsignal(signal.SIGINT) is handler
+    assert result.exit_code == 130
+    assert text(result) == said

@@ -14,7 +14,7 @@ from algebranets.ops.table import decode_algebra, encode_algebra
 from algebranets.product import auto, kernels, reference, weight_shape
 from algebranets.product.activation import ACTIVATIONS
 from algebranets.product.cells import MODES, Direction
-from conftest import ALGEBRAS, over_kinds, random_algebra, thinned
+from conftest import ALGEBRAS, needs_triton, over_kinds, random_algebra, thinned
 
 pytest.importorskip("triton")
 
@@ -164,6 +164,7 @@ def test_captured_kernels_and_streams_have_their_own_counters(monkeypatch):
         own.zero_()
 
 
+@needs_triton
 @pytest.mark.parametrize("activation", [None, "silu"])
 @pytest.mark.parametrize("algebra", [H, M2R], ids=str)
 def test_gradients_go_through_blocks(algebra, activation, monkeypatch):

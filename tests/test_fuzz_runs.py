@@ -82,7 +82,7 @@ def damaged(draw, content):
     return bytes(content)
 
 
-def works_or_says_why(read):
+def assert_works_or_says_why(read):
     """Return what ``read`` returns, or None if it raised an error meant for users. Any other error fails the test."""
     try:
         return read()
@@ -90,17 +90,17 @@ def works_or_says_why(read):
         return None
 
 
-def read_all(run):
-    """Read everything in a run's folder that commands read before they train or evaluate."""
-    experiment = works_or_says_why(run.experiment)
+def assert_readable_or_says_why(run):
+    """Read everything in a run's folder that commands read. Errors must be meant for users."""
+    experiment = assert_works_or_says_why(run.experiment)
     if experiment is not None:
-        works_or_says_why(lambda: run.holds(experiment))
-        works_or_says_why(lambda: experiment.changed({"seed": 1}))
+        assert_works_or_says_why(lambda: run.holds(experiment))
+        assert_works_or_says_why(lambda: experiment.changed({"seed": 1}))
         assert json.loads(json.dumps(experiment.to_dict()))
-    works_or_says_why(run.environment)
-    works_or_says_why(lambda: Hardware.of(run))
-    works_or_says_why(run.finished)
-    works_or_says_why(lambda: list(run.rows()))
+    assert_works_or_says_why(run.environment)
+    assert_works_or_says_why(lambda: Hardware.of(run))
+    assert_works_or_says_why(run.finished)
+    assert_works_or_says_why(lambda: list(run.rows()))
 
 
 @fuzzed(0.08)
@@ -122,7 +122,7 @@ def test_any_change_of_a_runs_files(finished, data):
         content = "".join(json.dumps(line) + "\n" for line in lines).encode()
     (copied / name).write_bytes(content)
     try:
-        read_all(RunFolder(copied))
+        assert_readable_or_says_why(RunFolder(copied))
     finally:
         shutil.copyfile(whole / name, copied / name)
 
@@ -132,8 +132,8 @@ def test_any_change_of_a_runs_files(finished, data):
 def test_any_row_of_results(finished, data):
     """A result that can be read has a headline, tables and curves in reports."""
     row = changed(data.draw, json.loads((finished[0] / "result.json").read_bytes()))
-    result = works_or_says_why(lambda: Result.from_dict(row, "results.jsonl, line 1"))
-    for study in works_or_says_why(lambda: studies([result])) or () if result else ():
+    result = assert_works_or_says_why(lambda: Result.from_dict(row, "results.jsonl, line 1"))
+    for study in assert_works_or_says_why(lambda: studies([result])) or () if result else ():
         assert summary.headline(study)
         assert list(tables.sheets(study))
         assert curves.clocks([result])
@@ -151,7 +151,7 @@ def test_any_checkpoint(finished, tmp_path_factory, data):
         foreign = io.BytesIO()
         torch.save(data.draw(ANYTHING), foreign)
         path.write_bytes(foreign.getvalue())
-    state = works_or_says_why(lambda: read_checkpoint(path))
+    state = assert_works_or_says_why(lambda: read_checkpoint(path))
     assert state is None or "state_dict" in state
 
 
@@ -182,7 +182,7 @@ def test_any_data_file(data_files, data):
     content = path.read_bytes()
     path.write_bytes(damaged(data.draw, content))
     try:
-        dataset = works_or_says_why(lambda: datasets.load(name, root))
+        dataset = assert_works_or_says_why(lambda: datasets.load(name, root))
         if dataset is not None:
             batches = dataset.evaluation(2, length=3) if name == "enwik8" else dataset.evaluation(2)
             next(batches.iterate(0, 1))

@@ -89,9 +89,7 @@ COMPILED_OFTEN = [
     ("resnet18", R), ("resnet50", M2R), ("mobilenet_v1", M2R), ("transformer_xl", H), ("gru_lm", CROSS),
     ("cifar_resnet", diagonal(4)),
 ]  # fmt: skip
-COMPILED = [(n, a) for n in an.models.MODELS if n not in ("resnet34", "resnet101") for a in (R, M2R)]
-COMPILED += [(n, H) for n in ("cifar_resnet", "gru_lm", "transformer_xl")]
-COMPILED += [(n, a) for n in ("cifar_resnet", "gru_lm") for a in (CROSS, diagonal(4))]
+COMPILED = COMPILED_OFTEN + [(n, M2R) for n in ("resnet18", "transformer_xl", "gru_lm", "cifar_resnet")]
 
 
 @pytest.mark.parametrize(("name", "algebra"), thinned(COMPILED, lambda *case: case in COMPILED_OFTEN), ids=str)

@@ -1,22 +1,27 @@
 """The report's figures, its page, the command that writes it, and the page in a browser."""
 
+import io
 import json
 import math
 import re
 import shutil
 from dataclasses import asdict, replace
+from email.message import Message
 from html.parser import HTMLParser
 
 import pytest
+from PIL import Image
 from typer.testing import CliRunner
 
 from algebranets.algebra import CATALOGUE
 from algebranets.lab.cli import app
+from algebranets.lab.cli.terminal import console
 from algebranets.lab.drawing import style
-from algebranets.lab.report import figures, page
+from algebranets.lab.report import figures, page, tables
 from algebranets.lab.report.pruned import figures as pruned_figures
 from algebranets.lab.report.study import studies
 from algebranets.lab.report.words import environment
+from boxes import message_in_box
 from runs import cifar_results, pruned, pruned_results, result
 
 
@@ -40,9 +45,9 @@ def contrast(one_, other):
 
 
 def test_colors_stand_out_from_light_and_dark_pages():
-    template, *_ = environment().loader.get_source(environment(), "page.html")
+    template, *_ = environment().loader.get_source(environment(), "style.css")
     backgrounds = re.findall(r"--card: (#\w{6})", template)
-    assert len(backgrounds) == 2
+    assert len(backgrounds) == 3  # by day, by night and in print
     for color in style.COLORS[1:]:
         assert all(contrast(color, background) >= 3 for background in backgrounds), color
     assert len(set(style.COLORS)) == len(CATALOGUE)
@@ -110,19 +115,22 @@ def test_criteria_have_a_panel_of_their_own():
 def test_pruned_networks_do_not_flood_the_page(tmp_path):
     text = page.write(pruned_results(1), tmp_path).read_text()
     names = "R, C, M2R, H, R, sparsity 0.9, C, sparsity 0.9, M2R, sparsity 0.9, H, sparsity 0.9"
-    assert described((tmp_path / "cifar10-pruned-curves.svg").read_text()) == f"top-1 accuracy by epoch: {names}."
-    drawn = {path.stem.removeprefix("cifar10-pruned-") for path in tmp_path.glob("*.svg")}
+    assert (
+        described((tmp_path / "cifar10-pruned" / "cifar10-pruned-curves.svg").read_text())
+        == f"top-1 accuracy by epoch: {names}."
+    )
+    drawn = {path.stem.removeprefix("cifar10-pruned-") for path in tmp_path.rglob("*.svg")}
     assert drawn == {"sparsity", "nonzero", "multiplies-left", "criteria", "pruning", "curves", "curves-loss"}
     for heading in ("Criteria compared with the norm", "Components compared with tuples", "Quality of pruned networks"):
-        assert f"<h3>{heading}</h3>" in text
-    assert "<h3>Pruned</h3>" in text
+        assert f"<h2>{heading}</h2>" in text
+    assert "<h2>Pruned</h2>" in text
 
 
 @pytest.mark.parametrize("settings", [{}, {"unit": "component"}, {"criterion": "determinant"}, {"sparsity": 0.0}])
 def test_a_study_of_one_run_has_a_page(settings, tmp_path):
     text = page.write([pruned(93.0, **settings)], tmp_path).read_text()
     assert "<title>AlgebraNets report: CIFAR-10, pruned</title>" in text
-    assert ("<h3>Pruned</h3>" in text) == ("sparsity" not in settings)
+    assert ("<h2>Pruned</h2>" in text) == ("sparsity" not in settings)
 
 
 def test_algebras_of_ones_own_look_like_no_other():
@@ -145,7 +153,7 @@ def test_printed_figures_are_tied_to_ours():
 
 def test_learning_curves_of_an_ablation_stand_beside_the_network_it_is_compared_with(tmp_path):
     page.write([*cifar_results(), result(94.2, "M2R", changes={"epochs": 300.0, "model.lift": "copy"})], tmp_path)
-    drawn = [path.read_text() for path in sorted(tmp_path.glob("*ablation-curves*"))]
+    drawn = [path.read_text() for path in sorted(tmp_path.rglob("*ablation-curves*"))]
     rows = ["M2R", "M2R, activation determinant-gate", "M2R, activation mean-gate", "M2R, lift zeros"]
     assert [re.search(r'aria-label="([^"]*)"', text)[1] for text in drawn] == [
         f"top-1 accuracy by epoch: {', '.join(names)}." for names in (rows, ["H", "H, init polar"])
@@ -168,32 +176,34 @@ def test_texts_are_drawn_by_characters_and_by_time(tmp_path):
         ("curves-minutes", "minutes"),
         ("learning", "characters and by minutes"),
     ):
-        text = (tmp_path / f"transformer_xl-short-{file}.svg").read_text()
+        text = (tmp_path / "transformer_xl-short" / f"transformer_xl-short-{file}.svg").read_text()
         assert re.search(r'aria-label="([^"]*)"', text)[1] == f"bits per character by {clock}: {names}."
-    assert "400 k" in (tmp_path / "transformer_xl-short-curves.svg").read_text()  # 50 steps of 8,192
-    table = (tmp_path / "tables.md").read_text()
-    assert "| R, steps 80 | 1.200 | 1.200 (1 seed) |" in table  # beside R as the recipe trains it
+    assert (
+        "400 k" in (tmp_path / "transformer_xl-short" / "transformer_xl-short-curves.svg").read_text()
+    )  # 50 steps of 8,192
+    table = (tmp_path / "transformer_xl-short" / "tables.md").read_text()
+    assert "| R, steps 80 | 1.200 (1 seed) | 1.200 (1 seed) |" in table  # beside R as the recipe trains it
 
 
 def test_seeds_without_a_step_in_common_are_drawn_apart(tmp_path):
     """Runs with a time budget may have no step in common. The bold line is that of the first seed."""
     moved = [{**row, "step": row["step"] + 1} for row in texts(seed=1).curve]
     page.write([texts(), replace(texts(seed=1), curve=moved)], tmp_path)
-    assert (tmp_path / "transformer_xl-short-learning.svg").exists()
+    assert (tmp_path / "transformer_xl-short" / "transformer_xl-short-learning.svg").exists()
 
 
 def test_two_points_are_no_learning_curve(tmp_path):
     run = result(94.0)
     for length in (3, 2):
         page.write([replace(run, curve=run.curve[:length])], tmp_path / str(length))
-    assert len(list(tmp_path.glob("3/*-curves*.svg"))) == 2
-    assert not list(tmp_path.glob("2/*-curves*.svg"))
+    assert len(list(tmp_path.glob("3/*/*-curves*.svg"))) == 2
+    assert not list(tmp_path.glob("2/*/*-curves*.svg"))
 
 
 def test_panels_are_counted_as_they_are_drawn(tmp_path):
     timed = [result(88.0, "C", changes={"epochs": 10.0, **norm}) for norm in ({}, {"model.norm": "whitening"})]
     page.write([*cifar_results(), *(replace(run, curve=run.curve[:2]) for run in timed)], tmp_path)
-    assert [path.stem[-1] for path in sorted(tmp_path.glob("*ablation-curves*"))] == ["1", "2"]
+    assert [path.stem[-1] for path in sorted(tmp_path.rglob("*ablation-curves*"))] == ["1", "2"]
 
 
 # The page -------------------------------------------------------------------------------------------------------------
@@ -223,33 +233,72 @@ def written(tmp_path_factory):
     folder = tmp_path_factory.mktemp("report")
     changes = {"model.activation": "determinant-gate", "label_smoothing": 0.1, "optimizer.weight_decay": 0.0005}
     runs = [*cifar_results(), *(result(93.0, "M2R", seed, changes=changes) for seed in range(3))]
+    runs = [replace(run, experiment={**run.experiment, "data": {"name": "cifar10"}}) for run in runs]
     runs += pruned_results()
     runs += [result(1.3, recipe="gru", metric="bpc", changes={"model.hidden_size": 1024})]
-    assert page.write(runs, folder) == folder / "report.html"
+    assert page.write(runs, folder) == folder / "index.html"
     return folder
 
 
-def test_the_page_holds_everything_and_asks_for_nothing(written):
-    text = (written / "report.html").read_text()
+def test_each_study_has_a_folder_and_several_have_an_index(written, tmp_path):
+    assert {path.name for path in written.iterdir()} == {"index.html", "cifar10", "cifar10-pruned", "gru"}
+    links = [reference for reference in Outline((written / "index.html").read_text()).references if "/" in reference]
+    studies_ = [f"{name}/report.html" for name in ("cifar10", "cifar10-pruned", "gru")]
+    assert [link for link in links if not link.startswith("http")] == studies_
+    assert all((written / link).exists() for link in studies_)
+    assert "../index.html" in Outline((written / "gru" / "report.html").read_text()).references
+    for recipe in ("cifar10", "digits"):
+        run = replace(result(94.0, recipe=recipe), curve=[])
+        assert page.write([run], tmp_path) == tmp_path / recipe / "report.html"
+    assert {path.name for path in tmp_path.iterdir()} == {"cifar10", "digits"}
+    assert "index.html" not in (tmp_path / "digits" / "report.html").read_text()
+    with pytest.raises(ValueError, match="must differ in letters or digits; got a b, a-b"):
+        page.write([replace(result(94.0, recipe=recipe), curve=[]) for recipe in ("a b", "a-b")], tmp_path)
+
+
+@pytest.mark.parametrize("name", ["cifar10", "cifar10-pruned", "gru"])
+def test_the_page_holds_everything_and_asks_for_nothing(written, name):
+    text = (written / name / "report.html").read_text()
     outline = Outline(text)
-    assert all(reference.startswith(("#", "data:")) for reference in outline.references)
+    site = page.documentation_site()
+    assert all(
+        reference.startswith(("#", "data:")) or reference in ("../index.html", site) for reference in outline.references
+    )
     assert "script" not in outline.tags
     assert not re.search(r"@import|url\((?!#)", text)
-    addresses = set(re.findall(r'(?:(\S+)=")?https?://', text))
-    assert addresses <= {"xmlns", "xmlns:xlink"}
+    addresses = set(re.findall(r'(\S+)="https?://', text))
+    assert addresses <= {"xmlns", "xmlns:xlink", *(["href"] if site else [])}
     assert len(outline.ids) == len(set(outline.ids))
     assert outline.headings[0] == 1
     assert all(after <= before + 1 for before, after in zip(outline.headings, outline.headings[1:], strict=False))
-    for heading in ("Compared with the paper", "Ablations", "Quality and cost", "Learning curves", "What differs"):
-        assert f"<h3>{heading}" in text
+    wanted = ["What differs", "How the runs"]
+    wanted += ["Compared with the paper", "Ablations", "Quality and cost", "Learning curves"] * (name == "cifar10")
+    for heading in wanted:
+        assert f"<h2>{heading}" in text
 
 
-def test_the_results_beside_the_page_make_it_again(written, tmp_path):
-    ran = CliRunner(env={"NO_COLOR": "1"}).invoke(app, ["report", str(written / "rows.jsonl"), "--out", str(tmp_path)])
+def test_the_page_links_to_the_site_that_the_package_names(monkeypatch, tmp_path):
+    def links(*entries):
+        described = Message()
+        for entry in entries:
+            described["Project-URL"] = entry
+        monkeypatch.setattr("importlib.metadata.metadata", lambda _: described)
+        text = page.write([replace(result(94.0), curve=[])], tmp_path).read_text()
+        return {link for link in Outline(text).references if "//" in link}
+
+    assert links("Source, https://a/b", "Documentation, https://c/d/", "Homepage, https://e/") == {"https://c/d/"}
+    assert links("Source, https://a/b", "Homepage, https://e/") == {"https://e/"}
+    assert links("Source, https://a/b") == set()
+
+
+def test_the_results_beside_the_pages_make_them_again(written, tmp_path):
+    rows = [str(written / name / "rows.jsonl") for name in ("cifar10", "cifar10-pruned", "gru")]
+    ran = CliRunner(env={"NO_COLOR": "1"}).invoke(app, ["report", *rows, "--out", str(tmp_path)])
     assert ran.exit_code == 0, ran.output
-    names = {path.name for path in written.iterdir()}
-    assert {"report.html", "tables.md", "rows.jsonl", "cifar10-trade-off.svg", "cifar10-curves.svg"} <= names
-    assert {path.name for path in tmp_path.iterdir()} == names
+    names = {path.relative_to(written) for path in written.rglob("*") if path.is_file()}
+    found = {path.name for path in names if path.parent.name == "cifar10"}
+    assert {"report.html", "tables.md", "rows.jsonl", "cifar10-trade-off.svg", "cifar10-curves.svg"} <= found
+    assert {path.relative_to(tmp_path) for path in tmp_path.rglob("*") if path.is_file()} == names
     for name in names:
         assert (tmp_path / name).read_bytes() == (written / name).read_bytes(), name
 
@@ -262,7 +311,8 @@ def test_what_a_run_says_of_itself_is_no_markup(tmp_path):
     assert "&lt;script&gt;alert(1)" in text
     text = page.write([result(94.0, recipe="../../a b<i>")], tmp_path / "two" / "deep").read_text()
     assert "i" not in Outline(text).tags
-    assert {path.parent for path in tmp_path.rglob("*.svg")} == {tmp_path / "one", tmp_path / "two" / "deep"}
+    folders = {tmp_path / "one" / "cifar10", tmp_path / "two" / "deep" / "-a-b-i-"}
+    assert {path.parent for path in tmp_path.rglob("*.svg")} == folders
 
 
 # The command ----------------------------------------------------------------------------------------------------------
@@ -272,18 +322,39 @@ def report(*arguments):
     return CliRunner(env={"NO_COLOR": "1"}).invoke(app, ["report", *map(str, arguments)])
 
 
-def test_the_command_reads_run_folders_and_prints_tables_that_fit_80_columns(tmp_path):
-    for number, run in enumerate(cifar_results()):
+@pytest.mark.parametrize("columns", [80, 120])
+def test_the_command_prints_tables_that_fit_and_break_no_word(columns, tmp_path, monkeypatch):
+    runs = [replace(run, experiment={**run.experiment, "data": {"name": "cifar10"}}) for run in cifar_results()]
+    for number, run in enumerate(runs):
         run.save(tmp_path / "runs" / str(number) / "result.json")
+    monkeypatch.setattr(console, "_width", columns)
+    monkeypatch.setattr(page, "write", lambda results, folder: folder / results[0].recipe)  # no figures
     ran = report(tmp_path / "runs", "--out", tmp_path / "out")
     assert ran.exit_code == 0, ran.output
     lines = ran.stdout.splitlines()
-    assert max(map(len, [line for line in lines if not line.startswith("The page")])) <= 80
+    assert max(map(len, [line for line in lines if not line.startswith("The page")])) <= columns
     assert "…" not in ran.stdout
-    assert ["M2R", "1.00", "M", "0.94", "M", "500", "M", "94.3", "94.30", "±", "0.01", "0.00", "1.7", "min"] in [
-        line.split() for line in lines
-    ]
-    assert f"The page: {tmp_path / 'out' / 'report.html'}" in ran.stdout
+    printed = set(ran.stdout.split())
+    (study,) = studies(runs)
+    for sheet in tables.sheets(study):
+        texts = [*sheet.headings, *(cell.words for row in sheet.rows for cell in row)]
+        whole = {word for text in texts for word in text.replace("multiply-adds", "multiply- adds").split()}
+        assert whole - {"multiply-", "adds"} <= printed
+    rows = [" ".join(line.split()) for line in lines]
+    quality, cost = "M2R 94.30 ± 0.01 93.83 to 94.74 94.3 0.00 1.00 M", "0.94 M 500 M 1.7 min"
+    assert f"{quality} {cost}" in rows or {quality, f"M2R {cost}"} <= set(rows)
+    assert ("compared with the paper, continued" in ran.stdout) == (columns == 80)
+    assert f"The page: {tmp_path / 'out' / 'cifar10'}" in ran.stdout
+
+
+def test_the_title_of_a_narrow_table_stands_on_one_line(tmp_path, monkeypatch):
+    run = result(94.0, recipe="a-recipe-with-a-name-of-forty-characters")
+    run.save(tmp_path / "runs" / "result.json")
+    monkeypatch.setattr(console, "_width", 52)
+    monkeypatch.setattr(page, "write", lambda results, folder: folder / results[0].recipe)  # no figures
+    ran = report(tmp_path / "runs", "--out", tmp_path / "out")
+    assert ran.exit_code == 0, ran.output
+    assert f"{run.recipe}: networks\n" in ran.stdout
 
 
 def test_runs_that_are_not_finished_are_named(tmp_path):
@@ -323,8 +394,7 @@ def test_mistakes_are_explained(tmp_path):
     ):
         ran = report(path, "--out", tmp_path / "out")
         assert ran.exit_code == 2
-        text = " ".join(ran.output.replace("│", " ").split())
-        assert message in text
+        assert message in message_in_box(ran.stderr)
     assert not (tmp_path / "out").exists()
 
 
@@ -335,10 +405,11 @@ CONTRASTS = """() => {
   const linear = (c) => (c /= 255) <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4;
   const light = ([r, g, b]) => 0.2126 * linear(r) + 0.7152 * linear(g) + 0.0722 * linear(b);
   const behind = (e) => {
-    for (; e; e = e.parentElement) {
-      const colour = parse(getComputedStyle(e).backgroundColor);
-      if (colour.length < 4 || colour[3] > 0) return colour;
-    }
+    if (!e) return [255, 255, 255];
+    const [r, g, b, alpha = 1] = parse(getComputedStyle(e).backgroundColor);
+    if (alpha === 1) return [r, g, b];
+    const under = behind(e.parentElement);
+    return [r, g, b].map((c, i) => alpha * c + (1 - alpha) * under[i]);
   };
   const found = {};
   for (const e of document.querySelectorAll("h1, h2, h3, p, li, dt, dd, th, td, figcaption, summary, a, code, text")) {
@@ -350,6 +421,17 @@ CONTRASTS = """() => {
   }
   return found;
 }"""
+#: Whether the columns of a table can be seen: the metric before it is scrolled, and the first column also afterwards.
+COLUMNS = """(box) => {
+  const edges = (cell) => cell.getBoundingClientRect();
+  const [first, second] = box.querySelector("tbody tr").cells, frame = edges(box);
+  const metric = edges(second).right <= frame.right && edges(second).left >= edges(first).right - 1;
+  box.scrollLeft = box.scrollWidth;
+  first.scrollIntoView({block: "center"});
+  const {left, top} = edges(first), shown = document.elementFromPoint(left + 5, top + 5);
+  return {metric, frozen: Math.abs(left - frame.left) <= 2 && shown === first, scrolled: box.scrollLeft};
+}"""
+PAGES = ("cifar10/report.html", "cifar10-pruned/report.html", "gru/report.html", "index.html")
 
 
 @pytest.fixture(scope="module")
@@ -366,37 +448,91 @@ def browser():
         started.close()
 
 
-def test_a_browser_shows_it_well_on_desk_and_phone_by_day_and_night(written, browser):
-    address = (written / "report.html").as_uri()
-    backgrounds = {}
-    for width, height in ((1280, 900), (375, 812)):
-        for scheme in ("light", "dark"):
-            context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)
-            opened, said, requests = context.new_page(), [], []
-            opened.on("console", lambda message, said=said: said.append(message.text))
-            opened.on("pageerror", lambda error, said=said: said.append(str(error)))
-            opened.on("request", lambda request, requests=requests: requests.append(request.url))
-            opened.goto(address)
-            opened.evaluate("document.querySelectorAll('details').forEach((e) => e.open = true)")
-            assert said == []
-            assert [url for url in requests if not url.startswith("data:")] == [address]
-            root = "document.documentElement"
-            assert opened.evaluate(f"{root}.scrollWidth <= {root}.clientWidth"), (width, scheme)
-            if width > 1000:  # every table of the report fits without scrolling
-                tables = opened.locator("section > .scroll")
-                assert tables.count() == 7
-                assert tables.evaluate_all("(found) => found.every((e) => e.scrollWidth <= e.clientWidth)")
-            backgrounds[scheme] = opened.evaluate("getComputedStyle(document.body).backgroundColor")
-            low = {name: ratio for name, ratio in opened.evaluate(CONTRASTS).items() if ratio < 4.5}
-            assert low == {}, (width, scheme)
-            boxes = [svg.bounding_box() for svg in opened.locator("svg").all()]
-            assert len(boxes) >= 8
-            assert all(box["width"] > 250 and box["height"] > 150 for box in boxes)
-            assert all(box["x"] >= 0 and box["x"] + box["width"] <= width for box in boxes)
-            named = opened.locator("svg[role=img][aria-label]")
-            assert named.count() == len(boxes)
-            headings = opened.locator("h1, h2, h3, h4")
-            assert headings.count() > 10
-            assert all(heading.is_visible() for heading in headings.all())
-            context.close()
-    assert backgrounds["light"] != backgrounds["dark"]
+@pytest.fixture
+def open_page(written, browser):
+    contexts = []
+
+    def visit(name, width, scheme="light"):
+        context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
+        contexts.append(context)
+        opened, said, requests = context.new_page(), [], []
+        opened.on("console", lambda message: said.append(message.text))
+        opened.on("pageerror", lambda error: said.append(str(error)))
+        opened.on("request", lambda request: requests.append(request.url))
+        address = (written / name).as_uri()
+        opened.goto(address)
+        assert said == []
+        assert [url for url in requests if not url.startswith("data:")] == [address]
+        return opened
+
+    yield visit
+    for context in contexts:
+        context.close()
+
+
+def fits(opened):
+    return opened.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 390])
+def test_a_browser_shows_it_well_on_desk_and_phone_by_day_and_night(width, scheme, open_page):
+    for name in PAGES if (width, scheme) == (390, "dark") else PAGES[:1]:
+        opened = open_page(name, width, scheme)
+        opened.evaluate("document.querySelectorAll('details').forEach((e) => e.open = true)")
+        assert fits(opened)
+        ink, paper = (light_of(opened, "body", part) for part in ("color", "backgroundColor"))
+        assert (ink < paper) == (scheme == "light")
+        assert {name: ratio for name, ratio in opened.evaluate(CONTRASTS).items() if ratio < 4.5} == {}
+        boxes = [svg.bounding_box() for svg in opened.locator("svg").all()]
+        assert all(box["width"] > 250 and box["height"] > 150 for box in boxes)
+        assert all(box["x"] >= 0 and box["x"] + box["width"] <= width for box in boxes)
+        assert opened.locator("svg[role=img][aria-label]").count() == len(boxes)
+        headings = opened.locator("h1, h2, h3")
+        assert headings.count() > (2 if name == "index.html" else 6)
+        assert all(heading.is_visible() for heading in headings.all())
+
+
+def light_of(opened, selector, part):
+    color = opened.locator(selector).evaluate(f"(e) => getComputedStyle(e).{part}")
+    return luminance("#" + "".join(f"{int(number):02x}" for number in re.findall(r"\d+", color)[:3]))
+
+
+@pytest.mark.parametrize("name", PAGES[:3])
+def test_a_phone_shows_the_metric_at_once_and_the_first_column_always(name, open_page):
+    opened = open_page(name, 390)
+    found = [table.evaluate(COLUMNS) for table in opened.locator("main > .scroll").all()]
+    assert len(found) == {"cifar10": 2, "cifar10-pruned": 4, "gru": 1}[name.split("/")[0]]
+    assert all(table["metric"] and table["frozen"] for table in found)
+    assert any(table["scrolled"] > 100 for table in found)
+
+
+def test_a_shadow_at_the_edge_says_that_a_table_can_be_scrolled(open_page):
+    def edge(table):
+        """Return the brightness of the table's right edge, above its headings, and of its inside."""
+        picture = Image.open(io.BytesIO(table.screenshot())).convert("L")
+        return picture.getpixel((picture.width - 6, 4)), picture.getpixel((picture.width // 2, 4))
+
+    for scheme in ("light", "dark"):
+        table = open_page(PAGES[0], 390, scheme).locator("main > .scroll").first
+        edge_, inside = edge(table)
+        assert edge_ < 0.95 * inside
+        table.evaluate("(box) => { box.scrollLeft = box.scrollWidth; }")
+        edge_, inside = edge(table)
+        assert abs(edge_ - inside) <= 2
+    wide = open_page(PAGES[0], 1280).locator("main > .scroll")
+    assert wide.evaluate_all("(found) => found.every((e) => e.scrollWidth <= e.clientWidth)")
+    edge_, inside = edge(wide.first)
+    assert abs(edge_ - inside) <= 2
+
+
+def test_print_is_light_loses_nothing_and_fits_the_paper(open_page):
+    for name in PAGES[:2]:
+        opened = open_page(name, 703, "dark")  # the width of A4 between our margins
+        opened.emulate_media(media="print", color_scheme="dark")
+        assert fits(opened)
+        assert opened.locator(".scroll").evaluate_all("(f) => f.every((e) => e.scrollWidth <= e.clientWidth + 1)")
+        assert light_of(opened, "body", "color") < light_of(opened, "body", "backgroundColor") == 1
+        hidden = "(f) => f.filter((e) => !e.checkVisibility({contentVisibilityAuto: true})).length"
+        assert opened.locator("td, dd, pre, li, figcaption, .note, svg").evaluate_all(hidden) == 0
+        assert {part: ratio for part, ratio in opened.evaluate(CONTRASTS).items() if ratio < 4.5} == {}

@@ -15,11 +15,12 @@ from algebranets import models
 from algebranets.lab.cli import app
 from algebranets.lab.report import paper
 from algebranets.lab.report.paper import printed
+from algebranets.lab.report.paper.operations import count_operations
 
 
 @cache
 def tables():
-    """Return the tables by name. Counting takes long, so it is not done while tests are collected."""
+    """Return the tables by name, made from recorded counts. tests/test_recorded.py compares these with `account`'s."""
     return {table.title.partition(":")[0]: table for table in paper.tables()}
 
 
@@ -118,11 +119,11 @@ def test_the_paper_counts_operations_of_single_tokens_of_its_language_models_alo
     with torch.device("meta"):
         transformer = models.create("transformer_xl", algebra="C", num_layers=1, d_model=64, num_heads=2, window=8)
         tokens, cache = transformer.example_inputs()
-        assert paper.count_operations(transformer, tokens, cache) > 0
-        assert paper.count_operations(transformer, tokens) is None
+        assert count_operations(transformer, tokens, cache) > 0
+        assert count_operations(transformer, tokens) is None
         gru = models.create("gru_lm", algebra="C", hidden_size=16)
-        assert paper.count_operations(gru, tokens.expand(2, 3)) == 6 * paper.count_operations(gru, tokens)
-    assert paper.count_operations(nn.Linear(2, 2), torch.zeros(1, 2)) is None
+        assert count_operations(gru, tokens.expand(2, 3)) == 6 * count_operations(gru, tokens)
+    assert count_operations(nn.Linear(2, 2), torch.zeros(1, 2)) is None
 
 
 def test_paper_prints_every_table():
@@ -142,3 +143,20 @@ def test_paper_prints_json():
     assert tables[3]["entries"][0] == {
         "row": "R 1024", "quantity": "M parameters", "printed": "12.1", "computed": 12.077312, "note": None,
     }  # fmt: skip
+
+
+def test_differences_prints_only_figures_that_differ_and_the_reason_of_each():
+    result = CliRunner().invoke(app, ["paper", "--differences"])
+    assert result.exit_code == 0, result.output
+    assert "none" not in result.stdout
+    assert paper.NOT_TRAINED not in result.stdout
+    differing = [e for table in tables().values() for e in table.entries if e.agrees is False]
+    text = " ".join(result.stdout.split())
+    for entry in differing:
+        assert f"{100 * entry.difference:+.2f} %" in text
+        assert entry.note in text
+    compared = [e for table in tables().values() for e in table.entries if e.agrees is not None]
+    agreeing = len(compared) - len(differing)
+    assert f"{agreeing} of {len(compared)} figures are the same" in text
+    shown = json.loads(CliRunner().invoke(app, ["paper", "--differences", "--json"]).stdout)
+    assert sum(len(table["entries"]) for table in shown) == len(differing)

@@ -4,15 +4,18 @@ import importlib
 import inspect
 import pkgutil
 import re
-import runpy
 import shlex
 import subprocess
 import sys
+import tomllib
 import typing
 from pathlib import Path
 
+import idea
 import pytest
+import torch
 import typer
+from sitegen import tree
 
 import algebranets as an
 from algebranets.lab.cli import app
@@ -25,7 +28,7 @@ CURRENT_PAGES = [page for page in PAGES if page.name != "CHANGELOG.md"]  # which
 
 def test_the_tree_lists_every_file_and_is_what_the_generator_writes():
     page = (ROOT / "docs" / "contributing" / "tree.md").read_text()
-    assert page == runpy.run_path(str(ROOT / "tools" / "tree.py"))["render"](), "run: python tools/tree.py"
+    assert page == tree.render(), "run: python tools/write_docs.py"
     printed = set()
     for block in re.findall(r"```\n(.*?)```", page, flags=re.S):
         folders: list[str] = []
@@ -44,11 +47,31 @@ def test_the_tree_lists_every_file_and_is_what_the_generator_writes():
     assert there == printed
 
 
-def test_the_readme_is_short_and_leads_to_every_page():
-    assert len(README.splitlines()) <= 200
-    assert {path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md")} <= set(
-        re.findall(r"\((docs/[\w./]+)", README)
-    )
+def test_the_readme_is_short():
+    assert len(README.splitlines()) <= 180
+
+
+def test_badges_say_what_the_project_requires():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    pythons = [line.rpartition(" ")[2] for line in project["classifiers"] if re.search(r"Python :: 3\.\d", line)]
+    torch = next(line.partition(">=")[2] for line in project["dependencies"] if line.startswith("torch"))
+    assert f"badge/python-{pythons[0]}_to_{pythons[-1]}-" in README
+    assert f"badge/torch-%E2%89%A5_{torch}-" in README
+    assert f"badge/license-{project['license'].replace('-', '--')}-" in README
+    assert (ROOT / ".github" / "workflows" / "tests.yml").is_file()  # the badge of the tests names it
+
+
+def test_the_readmes_picture_is_drawn_from_the_tables():
+    assert idea.PAGE.read_text() == idea.render(), "run: python tools/idea.py"
+    assert "(docs/assets/idea.svg)" in README
+
+
+@pytest.mark.parametrize("algebra", [an.R, an.C, an.H, an.M2R], ids=str)
+def test_the_picture_shows_the_matrix_of_a_layer(algebra):
+    layer = an.nn.Linear(4, 4, algebra=algebra, bias=False)
+    numbers = torch.arange(1.0, 1 + 16 / algebra.dim).view(4 // algebra.dim, 4 // algebra.dim, algebra.dim)
+    layer.weight_tuples = numbers.permute(2, 0, 1)
+    assert layer(torch.eye(4)).T.tolist() == idea.matrix(algebra)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
@@ -107,7 +130,7 @@ def test_importing_the_package_stays_light():
     """The package must not import these modules. Those that torch and its FLOP counter import do not count."""
     code = (
         "import sys, torch, torch.utils.flop_counter; before = set(sys.modules)\n"
-        "import algebranets\n"
+        "import algebranets; [getattr(algebranets, name) for name in algebranets.__all__]\n"
         "heavy = ('lightning', 'matplotlib', 'triton', 'torchvision', 'typer', 'rich', 'torch._inductor')\n"
         "print([m for m in heavy if m in set(sys.modules) - before])"
     )

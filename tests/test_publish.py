@@ -12,6 +12,7 @@ import runs
 from algebranets import models
 from algebranets.conversion import convert
 from algebranets.lab.cli import app
+from boxes import message_in_box
 
 hub = pytest.importorskip("huggingface_hub")
 
@@ -93,6 +94,15 @@ def test_a_result_of_other_training_needs_a_metric_and_a_value(gru):
         gru.generate_model_card(result={"metric": "perplexity"})
 
 
+def test_the_card_of_a_real_network_does_not_compare_it_with_itself():
+    config = {"source": "algebranets:cifar_resnet", "options": {}, "plan": None, "class": "CifarResNet"}
+    result = asdict(runs.result(94.0))
+    card = model_card(config, [], Costs(100, 10, 100, 10), result=result)
+    assert "real network" not in card.text
+    assert "| parameters | 100 |" in card.text
+    assert "the real network" in model_card(config, ["H"], Costs(100, 10, 100, 10), result=result).text
+
+
 def test_a_result_of_another_model_is_refused(gru):
     with pytest.raises(
         ValueError, match="the result must be of this model: it is of a model with 4,000,000 parameters"
@@ -154,7 +164,7 @@ def test_publish_pushes_what_it_wrote_or_says_that_it_could_not(finished, tmp_pa
     monkeypatch.setattr(PretrainedModel, "push_to_hub", fail)
     result = command("publish", finished, tmp_path / "other", "--push", "me/net")
     assert result.exit_code == 2
-    assert "is written, but it could not be uploaded to me/net: no network" in " ".join(result.output.split())
+    assert "is written, but it could not be uploaded to me/net: no network" in message_in_box(result.stderr)
     assert (tmp_path / "other/README.md").exists()
 
 
@@ -165,7 +175,7 @@ def test_publish_refuses_what_is_not_a_finished_run(finished, tmp_path):
     ):
         result = command("publish", run, tmp_path / "made")
         assert result.exit_code == 2
-        assert message in " ".join(result.output.split())
+        assert message in message_in_box(result.stderr)
         assert not (tmp_path / "made").exists()
 
 
@@ -173,5 +183,5 @@ def test_publish_does_not_overwrite_the_run(finished):
     before = {file: file.read_bytes() for file in finished.iterdir() if file.is_file()}
     result = command("publish", finished, finished)
     assert result.exit_code == 2
-    assert "choose another folder" in " ".join(result.output.split())
+    assert "choose another folder" in message_in_box(result.stderr)
     assert {file: file.read_bytes() for file in finished.iterdir() if file.is_file()} == before

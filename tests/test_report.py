@@ -10,7 +10,7 @@ from algebranets.algebra import CATALOGUE
 from algebranets.lab.report import equal_quality, numbers, page, parts, summary, tables
 from algebranets.lab.report.paper import printed, rows
 from algebranets.lab.report.pruned import tables as pruned_tables
-from algebranets.lab.report.significance import is_significant, standard_error
+from algebranets.lab.report.significance import is_significant, standard_error, wilson_interval
 from algebranets.lab.report.study import studies
 from algebranets.lab.report.words import paragraphs
 from algebranets.lab.train.results import Result
@@ -109,15 +109,66 @@ def test_nothing_is_significant_with_one_seed_or_after_a_run_diverged(values, ot
     assert not is_significant(values, others)
 
 
-def test_what_the_table_marks_as_worse_is_never_called_as_good_in_the_headline():
-    def runs(algebra, mean, deviation, num_seeds=3):
-        return [result(mean + (seed - 1) * deviation, algebra, seed, recipe="digits") for seed in range(num_seeds)]
+def test_the_headline_and_the_table_judge_a_difference_alike():
+    def runs(algebra, mean, num_seeds):
+        return [result(mean + (seed - 1) * 0.1, algebra, seed, recipe="digits") for seed in range(num_seeds)]
 
-    for away, num_seeds, as_good in ((0.1, 3, True), (0.2, 3, False), (0.1, 1, False)):
-        ours = [*runs("R", 94.2, 0.1, num_seeds), *runs("M2R", 94.2 - away, 0.1, num_seeds)]
-        study = one([*ours, *runs("C", 94.3, 0.1, num_seeds)])
-        assert summary.headline(study).startswith("M2R" if as_good else "C")
-        assert (tables.rows_sheet(study).rows[2][6].tone == "worse") == (not as_good and num_seeds > 1)
+    for away, num_seeds, tone, words in (
+        (0.1, 3, "", "a difference of −0.10, within the spread over seeds"),
+        (0.2, 3, "worse", "worse by 0.20, more than the spread over seeds"),
+        (-0.2, 3, "better", "better by 0.20, more than the spread over seeds"),
+        (0.1, 1, "", "worse by 0.10 (the spread over seeds is not known)"),
+        (0.0, 3, "", "no difference"),
+    ):
+        study = one([*runs("R", 94.2, num_seeds), *runs("M2R", 94.2 - away, num_seeds)])
+        assert f"{words}. No real network" in summary.headline(study)
+        assert tables.rows_sheet(study).rows[1][3].tone == tone
+
+
+# Intervals of accuracies ----------------------------------------------------------------------------------------------
+
+
+def on(name, value, algebra="R", seed=0):
+    """Return a run whose accuracy was measured on the data set ``name``."""
+    run = result(value, algebra, seed, recipe="digits")
+    return replace(run, experiment={**run.experiment, "data": {"name": name}})
+
+
+@pytest.mark.parametrize(("accuracy", "num_test"), [(97.5, 360), (0.0, 360), (100.0, 50), (94.18, 10_000), (50.0, 7)])
+def test_the_interval_of_an_accuracy_is_wilsons(accuracy, num_test):
+    stats = pytest.importorskip("scipy.stats")
+    right = round(accuracy / 100 * num_test)
+    theirs = stats.binomtest(right, num_test).proportion_ci(method="wilson")
+    ours = wilson_interval(100 * right / num_test, num_test)
+    assert ours == pytest.approx((100 * theirs.low, 100 * theirs.high), abs=1e-4)
+
+
+def test_accuracies_have_an_interval_with_one_seed_too_and_other_metrics_have_none():
+    sheet = cells(tables.rows_sheet(one([on("digits", 97.5), on("digits", 95.0, "C"), on("digits", 96.0, "C", 1)])))
+    assert sheet["R"]["95 % interval"] == "95.32 to 98.68"
+    assert sheet["C"]["95 % interval"] == "92.84 to 97.20"  # of the mean, for 360 images and not for 720
+    for study in (one([result(1.2, metric="bpc", recipe="gru")]), one([on("/my/photos", 97.5)])):
+        assert study.groups[0].interval is None
+        (table,) = tables.sheets(study)
+        assert "95 % interval" not in table.headings
+        assert "95 % interval" not in " ".join(table.notes)
+    assert one([on("digits", math.nan)]).groups[0].interval is None
+    assert "of the 360 test images" in " ".join(tables.rows_sheet(one([on("digits", 97.5)])).notes)
+
+
+@pytest.mark.parametrize(
+    ("real", "ours", "words"),
+    [
+        ([97.78], [97.5], "a difference of −0.28, within the 95 % intervals for 360 test images"),
+        ([97.78], [90.0], "worse by 7.78 (the spread over seeds is not known)"),
+        ([98.0, 98.1], [97.5, 97.6], "worse by 0.50, more than the spread over seeds, but the 95 % intervals for 360 "
+         "test images overlap"),
+        ([98.0, 98.1], [80.0, 80.1], "worse by 18.00, more than the spread over seeds. "),
+    ],
+)  # fmt: skip
+def test_the_headline_knows_how_small_the_test_set_is(real, ours, words):
+    runs = [on("digits", value, name, seed) for name, v in (("R", real), ("M2R", ours)) for seed, value in enumerate(v)]
+    assert f": {words}" in summary.headline(one(runs))
 
 
 # Words ----------------------------------------------------------------------------------------------------------------
@@ -179,9 +230,25 @@ def test_fewer_bits_are_better_and_the_difference_is_ours_less_the_papers():
     ]
     sheet = tables.rows_sheet(one(runs))
     small, large = (dict(zip(sheet.headings, row, strict=True)) for row in sheet.rows)
-    assert small["difference"] == ("−0.089", "better")
-    assert large["difference"] == ("+0.011", "worse")
+    assert small["difference"] == ("−0.089", "differs")
+    assert large["difference"] == ("+0.011", "differs")
     assert "less is better" in sheet.notes[0]
+
+
+def test_no_difference_that_hurts_the_claim_is_green():
+    """Fewer bits are better, a loss of accuracy never is, and a real network above the printed one is not praised."""
+    for metric, away, tone in (("bpc", -0.1, "better"), ("bpc", 0.1, "worse"), ("accuracy", -0.1, "worse")):
+        runs = [
+            result(1.2 + (algebra == "M2R") * away + seed / 1000, algebra, seed, recipe="digits", metric=metric)
+            for algebra in ("R", "M2R")
+            for seed in range(3)
+        ]
+        cell = tables.rows_sheet(one(runs)).rows[1][3]
+        assert cell.tone == tone
+        assert cell.words.endswith(f" {tone}")
+    study = one(cifar_results())
+    assert {row[4].tone for row in tables.rows_sheet(study).rows} <= {"", "differs"}
+    assert {row[4].verdict for row in tables.rows_sheet(study).rows} == {""}
 
 
 def test_a_difference_within_two_standard_errors_is_not_marked():
@@ -194,10 +261,32 @@ def test_without_printed_rows_the_real_network_is_the_measure():
     runs = [result(98.0, recipe="digits"), result(97.5, "M2R", recipe="digits")]
     sheet = tables.rows_sheet(one(runs))
     assert sheet.title == "Compared with the real network"
-    assert [cell.text for cell in sheet.rows[1]][1:7] == [
-        "1.00 M", "25 %", "500 M", "100 %", "97.50 (1 seed)", "−0.50",
+    assert [cell.text for cell in sheet.rows[1]][1:8] == [
+        "97.50 (1 seed)", numbers.NONE, "−0.50", "1.00 M", "25 %", "500 M", "100 %",
     ]  # fmt: skip
-    assert [cell.text for cell in sheet.rows[0]][2] == numbers.NONE
+    assert [cell.text for cell in sheet.rows[0]][3] == numbers.NONE
+
+
+@pytest.mark.parametrize("algebra", ["R", "M2R"])
+def test_tables_of_one_algebra_have_no_columns_of_dashes(algebra):
+    study = one([result(98.0 - width, algebra, recipe="digits", width=width) for width in (0.5, 1.0)])
+    (sheet,) = tables.sheets(study)
+    assert sheet.title == "Networks"
+    assert sheet.headings == ("network", "accuracy", "parameters", "multiply-adds", "training time")
+    assert "difference" not in " ".join(sheet.notes)
+    assert [len(row) for row in sheet.rows] == [5, 5]
+
+
+def test_the_second_column_of_a_table_is_the_metric_and_no_column_is_without_values():
+    found = [sheet for runs in (cifar_results(), pruned_results(1)) for sheet in tables.sheets(one(runs))]
+    only_differences = ("Criteria compared with the norm", "Components compared with tuples")
+    metrics = [sheet.headings[1] for sheet in found if sheet.title not in only_differences]
+    assert metrics == ["accuracy, ours", "accuracy", "accuracy", "accuracy"]
+    for sheet in found:
+        assert all(any(row[n].text != numbers.NONE for row in sheet.rows) for n in range(len(sheet.headings)))
+    words = tables.ablations_sheet(one(cifar_results()))
+    compact = replace(words, rows=tuple((*row[:3], parts.Cell(numbers.NONE), *row[4:]) for row in words.rows)).compact()
+    assert [compact.headings[n] for n in compact.prose] == ["variant", "the paper says"]
 
 
 def test_a_real_network_as_good_lies_between_two_that_were_trained():
@@ -257,6 +346,13 @@ def test_times_of_steps_are_compared_without_the_start():
     assert row["time of a step"] == numbers.NONE
 
 
+def test_a_note_on_the_papers_statements_stands_only_below_a_table_that_has_some():
+    for setting, has_claims in (("model.lift", True), ("label_smoothing", False)):
+        study = one([result(94.0, "M2R"), result(93.0, "M2R", changes={setting: "zeros"})])
+        notes = tables.ablations_sheet(study).notes
+        assert any("The paper's statements" in note for note in notes) == has_claims
+
+
 def test_a_variant_that_was_trained_shorter_is_compared_with_the_network_trained_as_long():
     short = {"epochs": 60.0}
     runs = [
@@ -277,8 +373,8 @@ def test_a_change_that_all_runs_share_is_said_once():
     assert [row[0].text for row in tables.rows_sheet(study).rows] == ["R", "M2R"]
     assert not study.ablations
     assert any("steps = 10" in text for text in summary.departures(study))
-    assert summary.headline(study).endswith("the real network reaches 80.00 % (all runs: steps = 10).")
-    assert "(all runs" not in summary.headline(one([result(80.0)]))
+    assert summary.headline(study).endswith(" All runs: steps = 10.")
+    assert "All runs" not in summary.headline(one([result(80.0)]))
 
 
 # Pruned ---------------------------------------------------------------------------------------------------------------
@@ -311,12 +407,13 @@ def test_rows_are_dense_and_pruned_networks_have_tables_of_their_own():
 
 def test_a_pruned_network_stands_beside_the_dense_one_and_says_what_is_left():
     sheet = pruned_tables.pruned_sheet(one([*pruned_results(), pruned(90.0, "M3R")]))
-    assert ["M2R", "50 %", "500 k (50 %)", "250 M (50 %)", "94.30 ± 0.01 (3 seeds)", "−0.10"] in texts(sheet)
-    component = ["M2R, unit component", "90 %", "100 k (10 %)", "500 M (100 %)", "93.60 ± 0.01 (3 seeds)", "−0.80"]
+    none = numbers.NONE
+    assert ["M2R, 50 %", "94.30 ± 0.01 (3 seeds)", none, "−0.10", "500 k (50 %)", "250 M (50 %)"] in texts(sheet)
+    component = ["M2R, unit component, 90 %", "93.60 ± 0.01 (3 seeds)", none, "−0.80", "100 k (10 %)", "500 M (100 %)"]
     assert component in texts(sheet)
-    (alone,) = (row for row in texts(sheet) if row[0] == "M3R")
-    assert alone[-2:] == ["90.00 (1 seed)", numbers.NONE]  # no dense one was trained
-    assert [row[:2] for row in texts(sheet)[:4]] == [["R", "50 %"], ["R", "70 %"], ["R", "90 %"], ["C", "50 %"]]
+    (alone,) = (row for row in texts(sheet) if row[0] == "M3R, 90 %")
+    assert alone[1:4] == ["90.00 (1 seed)", none, none]  # no dense one was trained
+    assert [row[0] for row in texts(sheet)[:4]] == ["R, 50 %", "R, 70 %", "R, 90 %", "C, 50 %"]
 
 
 def test_the_recipe_that_prunes_and_the_one_that_was_told_to_say_the_same():
@@ -324,10 +421,10 @@ def test_the_recipe_that_prunes_and_the_one_that_was_told_to_say_the_same():
     own = one([pruned(93.0), pruned(94.0, sparsity=0.0)])
     told = one([result(93.0, "M2R", changes={"pruning.sparsity": 0.9}), result(94.0, "M2R")])
     assert texts(pruned_tables.pruned_sheet(own)) == texts(pruned_tables.pruned_sheet(told))
-    assert texts(pruned_tables.pruned_sheet(own))[0][-1] == "−1.00"
+    assert texts(pruned_tables.pruned_sheet(own))[0][3] == "−1.00"
     assert own.is_about_pruning
     assert not told.is_about_pruning
-    assert summary.headline(told) == "M2R reaches 94.00 % top-1 accuracy with 1.00 M parameters."
+    assert summary.headline(told).startswith("M2R reaches 94.00 % top-1 accuracy with 1.00 M parameters and 500 M")
 
 
 def test_dense_runs_are_one_network_whatever_would_have_been_pruned():
@@ -341,7 +438,7 @@ def test_a_pruned_network_is_compared_with_the_dense_one_of_its_width_and_norm()
     runs = [result(90.0, width=0.5, changes=changes, **own)]
     for value, width, more in ((94.0, 1.0, changes), (93.0, 0.5, {}), (92.0, 0.5, changes)):
         runs.append(result(value, width=width, changes={**more, "pruning.sparsity": 0.0}, **own))
-    assert [row[-1] for row in texts(pruned_tables.pruned_sheet(one(runs)))] == ["−2.00"]
+    assert [row[3] for row in texts(pruned_tables.pruned_sheet(one(runs)))] == ["−2.00"]
 
 
 def test_criteria_stand_beside_the_norm_and_the_papers_table_4():
@@ -447,7 +544,7 @@ def test_rows_of_before_what_is_left_was_counted_still_load():
     run = Result.from_dict(old, "here")
     assert (run.nonzero, run.multiplies_left) == (None, None)
     (row,) = texts(pruned_tables.pruned_sheet(one([run])))
-    assert row == ["M2R", "90 %", numbers.NONE, numbers.NONE, "93.00 (1 seed)", numbers.NONE]
+    assert row == ["M2R, 90 %", "93.00 (1 seed)", *[numbers.NONE] * 4]
     for wrong, found in (({"nonzero": 1.5}, "nonzero"), ({"multiplies_left": "all"}, "multiplies_left")):
         with pytest.raises(ValueError, match=f"no result of algebranets: {found} must be a whole number"):
             Result.from_dict({**old, **wrong}, "here")
@@ -471,39 +568,67 @@ def test_older_rows_that_do_not_name_a_setting_have_the_usual_one():
 # In words -------------------------------------------------------------------------------------------------------------
 
 
-def test_the_headline_names_the_smallest_network_that_is_no_worse():
-    def runs(algebra, mean, away):
-        return [result(mean + (seed - 1) * away, algebra, seed) for seed in range(3)]
-
-    as_good = one([*runs("R", 94.2, 0.1), *runs("C", 94.5, 0.1), *runs("M2R", 94.1, 0.1)])
-    assert summary.headline(as_good) == (
-        "M2R reaches 94.10 % top-1 accuracy with 25 % of the real network's parameters and 100 % of its multiply-adds; "
-        "the real network reaches 94.20 %."
-    )
-    worse = one([*runs("R", 94.2, 0.01), *runs("C", 94.0, 0.01), *runs("M2R", 93.0, 0.01)])
-    assert summary.headline(worse).startswith("C reaches 94.00 %")
-    alone = one(runs("H", 94.0, 0.1))
-    assert summary.headline(alone) == "H reaches 94.00 % top-1 accuracy with 1.00 M parameters."
+def sized(value, algebra, parameters, multiplies, seed=0, **fields):
+    """Return a run of a network with these costs, in millions. Its width is the root of the multiply-adds."""
+    fields = {"recipe": "digits", "width": math.sqrt(multiplies), **fields}
+    made = result(value, algebra, seed, **fields)
+    return replace(made, parameters=round(1e6 * parameters), multiplies=round(1e6 * multiplies))
 
 
-def test_the_headline_compares_with_real_networks_that_are_as_good_where_they_are_known():
-    reals = [result(value, width=width) for value, width in ((90.0, 0.5), (94.0, 2.0))]
-    ours = [result(93.0, "M2R", width=1.0), result(94.0, "M2R", width=2.0), result(92.0, "C")]
-    study = one([*reals, *ours])
+def test_the_headline_compares_at_equal_multiply_adds_and_at_equal_parameters():
+    """The networks of each pair are those that are nearest in cost, not those that make the claim look best."""
+    runs = [sized(90.0, "R", 2, 2), sized(94.0, "R", 4, 4), sized(95.0, "R", 8, 8)]
+    runs += [sized(93.5, "M2R", 2.04, 4.1), sized(94.5, "M2R", 4.1, 8.2), sized(99.0, "M2R", 5.2, 10.4)]
+    runs += [sized(99.5, "C", 2, 4), sized(99.9, "M2R", 4, 8, changes={"model.norm": "whitening"})]
+    study = one(runs)
     assert summary.headline(study) == (
-        "M2R needs 18 to 25 % of the parameters and 71 to 100 % of the multiply-adds of a real network of the same "
-        "quality."
+        "At equal multiply-adds (102 %), M2R x2.02485 reaches 93.50 % top-1 accuracy with 51 % of the parameters of "
+        "R x2, which reaches 94.00 %: worse by 0.50 (the spread over seeds is not known). "
+        "At equal parameters (102 %), M2R x2.02485 reaches 93.50 % top-1 accuracy with 205 % of the multiply-adds of "
+        "R x1.41421, which reaches 90.00 %: better by 3.50 (the spread over seeds is not known)."
     )
-    assert [card.figure for card in summary.cards(study)][:2] == ["18 to 25 %", "71 to 100 %"]
-    better = one([*reals, *ours, result(95.0, "H", width=0.5)])  # better than all real networks
-    assert summary.headline(better).startswith("H x0.5 reaches 95.00 %")
+    assert [card.figure for card in summary.cards(study)] == ["−0.50", "51 %", "+3.50", "205 %", "8 runs"]
+
+
+def test_the_headline_says_which_comparison_the_runs_do_not_allow():
+    near = one([sized(1.2, "R", 4, 4, metric="bpc"), sized(1.3, "M2R", 1, 4.3, metric="bpc")])
+    assert summary.headline(near) == (
+        "At equal multiply-adds (108 %), M2R x2.07364 reaches 1.300 bits per character with 25 % of the parameters of "
+        "R x2, which reaches 1.200: worse by 0.100 (the spread over seeds is not known). No real network with equal "
+        "parameters was trained."
+    )
+    neither = one([sized(94.0, "R", 4, 1, width=1.0), sized(95.0, "R", 8, 4), sized(93.0, "M2R", 1, 0.5, width=1.0)])
+    assert summary.headline(neither) == (
+        "M2R reaches 93.00 % top-1 accuracy with 25 % of the parameters and 50 % of the multiply-adds of R, which "
+        "reaches 94.00 %: worse by 1.00 (the spread over seeds is not known). No real network with equal multiply-adds "
+        "or equal parameters was trained."
+    )
+    other = one([result(94.0), result(93.0, "H"), result(99.0, "C")])
+    assert summary.headline(other).startswith("At equal multiply-adds, C reaches 99.00 %")  # the first of the catalogue
+    assert summary.headline(other).endswith("M2R, the algebra of the paper's claim, was not trained.")
+
+
+def test_the_headline_of_one_algebra_compares_nothing():
+    alone = [result(94.0 + width, "H", width=width) for width in (0.5, 1.0, 2.0)]
+    assert summary.headline(one([*alone, result(99.0, "H", changes={"model.norm": "whitening"})])) == (
+        "H reaches 95.00 % top-1 accuracy with 1.00 M parameters and 500 M multiply-adds. No real network was trained "
+        "to compare it with."
+    )
+    assert summary.headline(one([result(94.0)])).endswith(
+        "Only real networks were trained, so there is no comparison with an algebra."
+    )
+    assert [card.figure for card in summary.cards(one([on("digits", 97.5)]))] == ["97.50 %", "4.00 M", "1 run"]
+    assert summary.cards(one([on("digits", 97.5)]))[0].meaning == (
+        "top-1 accuracy, R, 1 seed; 95 % interval for 360 test images: 95.32 to 98.68"
+    )
 
 
 def test_the_headline_of_a_pruning_study_is_about_a_pruned_network():
     study = one(pruned_results())
     assert summary.headline(study) == (
-        "M2R with 90 % of its tuples pruned reaches 92.80 % top-1 accuracy, 1.60 below the dense network; with as "
-        "many components pruned it reaches 93.60 %; the real network, pruned as much, reaches 92.40 %."
+        "M2R with 90 % of its tuples pruned reaches 92.80 % top-1 accuracy. Compared with the dense network: worse by "
+        "1.60, more than the spread over seeds. With as many components pruned it reaches 93.60 %. The real network, "
+        "pruned as much, reaches 92.40 %."
     )
     assert [card.figure for card in summary.cards(study)] == ["92.80 %", "−1.60", "10 %", "10 %", "93 runs"]
 
@@ -515,15 +640,20 @@ def test_the_headline_of_a_pruning_study_is_about_a_pruned_network():
         ([pruned(93.0, "R", sparsity=0.5)], "R with 50 % of its weights pruned reaches 93.00 % top-1 accuracy."),
         (
             [pruned(93.0, unit="component"), pruned(93.0, sparsity=0.0)],
-            "M2R with 90 % of its components pruned reaches 93.00 % top-1 accuracy, as does the dense network.",
+            "M2R with 90 % of its components pruned reaches 93.00 % top-1 accuracy. Compared with the dense network: "
+            "no difference.",
         ),
         (
             [pruned(94.5, sparsity=0.7, criterion="determinant"), pruned(94.0, sparsity=0.0), pruned(math.nan)],
-            "M2R, criterion determinant with 70 % of its tuples pruned reaches 94.50 % top-1 accuracy, 0.50 above the "
-            "dense network.",
+            "M2R, criterion determinant with 70 % of its tuples pruned reaches 94.50 % top-1 accuracy. Compared with "
+            "the dense network: better by 0.50 (the spread over seeds is not known).",
         ),
         ([pruned(math.nan)], "No network of this recipe finished training without diverging."),
-        ([pruned(math.nan), pruned(94.0, sparsity=0.0)], "M2R reaches 94.00 % top-1 accuracy with 1.00 M parameters."),
+        (
+            [pruned(math.nan), pruned(94.0, sparsity=0.0)],
+            "M2R reaches 94.00 % top-1 accuracy with 1.00 M parameters and 500 M multiply-adds. No real network was "
+            "trained to compare it with.",
+        ),
     ],
 )
 def test_the_headline_is_true_of_any_part_of_a_pruning_study(runs, headline):
@@ -561,4 +691,4 @@ def test_markdown_has_every_row_and_is_a_table():
         assert len(lines) == len(sheet.rows) + 2
         assert {line.count("|") for line in lines} == {len(sheet.headings) + 1}
     strange = parts.Sheet("t", ("a", "b"), ((parts.Cell("x|y"), parts.Cell("1", "worse")),)).markdown()
-    assert "| x\\|y | **1** |" in strange
+    assert "| x\\|y | **1** worse |" in strange

@@ -17,6 +17,7 @@ from algebranets.product import auto, linear, sparse, weight_from_tuples
 from algebranets.product.blocks.matrix import matrix as rho
 from algebranets.product.compressed import TupleSparse, compress, expand
 from algebranets.pruning import Pruner
+from boxes import message_in_box
 from conftest import ALGEBRAS, needs_triton, over_kinds, random_algebra, thinned
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -526,7 +527,7 @@ def test_the_command_line_makes_sparse_weights_of_a_pruned_run(tmp_path):
     assert written.exit_code == 0, written.output
     result = CliRunner().invoke(app, ["sparse", str(tmp_path / "dense.safetensors"), "--out", str(file)])
     assert result.exit_code == 2
-    text = " ".join(result.output.replace("│", " ").split())
+    text = message_in_box(result.stderr)
     assert "no layer of GRULanguageModel became sparse: at_least=0.7 of a layer's tuples must be zero" in text
     assert "`algebranets train --set pruning.sparsity=0.9` prunes a model." in text
 

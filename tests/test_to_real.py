@@ -14,7 +14,7 @@ from algebranets.conversion.real import TWINS, traces
 from algebranets.conversion.running import Call, largest_error
 from algebranets.pruning import Pruner
 from alone import run_alone
-from conftest import KINDS
+from conftest import KINDS, thinned
 from zoo import LAYERS, ONE_EACH
 
 #: Layers of algebranets.nn without a plain torch version of their own. They become a graph of torch's functions.
@@ -76,9 +76,11 @@ MODELS = {
     "transformer_xl": {"num_layers": 2, "d_model": 72, "num_heads": 2, "ff_size": 36, "window": 8},
     "gru_lm": {"hidden_size": 36, "num_readouts": 1},
 }
-OFTEN = {("resnet18", M2R), ("mobilenet_v1", H), ("cifar_resnet", H), ("transformer_xl", M2R), ("gru_lm", C)}
-#: Deeper networks of the same layers, which are tested over one algebra each.
-DEEP = {"resnet34": C, "resnet50": H, "resnet101": M2R}
+#: Each model over two algebras, of which the first is tested often. Deeper networks of the same layers have one.
+OVER = {
+    "resnet18": (M2R, C), "mobilenet_v1": (H, M2R), "cifar_resnet": (H, C), "transformer_xl": (M2R, H),
+    "gru_lm": (C, M2R), "resnet34": (C,), "resnet50": (H,), "resnet101": (M2R,),
+}  # fmt: skip
 
 
 def model_inputs(name, batch=2):
@@ -89,11 +91,8 @@ def model_inputs(name, batch=2):
 
 @pytest.mark.parametrize(
     ("name", "algebra"),
-    [
-        pytest.param(n, a, marks=() if (n, a) in OFTEN else pytest.mark.slow, id=f"{n}-{a.name}")
-        for n in MODELS
-        for a in ((DEEP[n],) if n in DEEP else (C, H, M2R))
-    ],
+    thinned(((n, a) for n in MODELS for a in OVER[n]), lambda n, a: len(OVER[n]) > 1 and a == OVER[n][0]),
+    ids=str,
 )
 def test_every_model_becomes_plain_torch_for_any_batch(name, algebra):
     model = random_state(an.models.create(name, algebra=algebra, **MODELS[name]))

@@ -1,29 +1,24 @@
 """Every class of torch.nn works on tuples as it is, has a version over an algebra, or is refused with a reason.
 
-`pytest tests/test_torch_nn.py --write-docs` writes the table of docs/guides/torch_nn.md.
+`tools/sitegen/torch_nn.py` makes the table of docs/guides/torch_nn.md from the same lists.
 """
 
 import inspect
 import re
-from pathlib import Path
 
 import pytest
 import torch
-import torch.nn.functional as F
-from packaging.version import Version
 from torch import nn as tnn
 
 import algebranets as an
 from algebranets import nn
 from algebranets.algebra import H
-from algebranets.nn import functional, untouched
+from algebranets.nn import untouched
 from algebranets.nn.namespace import Namespace
 from algebranets.nn.refused import REFUSED
 from algebranets.nn.untouched import Untouched
-from conftest import NEWEST_TORCH, knows_torch
+from conftest import knows_torch
 from laws import permuted, times
-
-PAGE = Path(__file__).parent.parent / "docs" / "guides" / "torch_nn.md"
 
 CLASSES = {name: getattr(tnn, name) for name in dir(tnn) if inspect.isclass(getattr(tnn, name))}
 OURS = [name for name in nn.__all__ if name in CLASSES and name not in untouched.__all__]
@@ -190,88 +185,3 @@ def test_torchs_layers_that_ours_replace_break_the_law():
     for layer in (tnn.GroupNorm(12, CHANNELS).double(), tnn.LocalResponseNorm(3, alpha=1.0), tnn.GLU(1)):
         own = order if layer(x).shape == x.shape else order[:3]
         assert not torch.allclose(layer(permuted(x, order, H, 1)), permuted(layer(x), own, H, 1), atol=1e-3)
-
-
-# The table in the docs ------------------------------------------------------------------------------------------------
-
-#: The rows of the table: a title for each file of torch.nn.modules.
-TITLES = {
-    "container": "Containers",
-    "linear": "Linear layers",
-    "conv": "Convolutions",
-    "rnn": "Recurrent layers",
-    "transformer": "Transformers",
-    "sparse": "Embeddings",
-    "activation": "Activations and attention",
-    "batchnorm": "Batch norms",
-    "instancenorm": "Instance norms",
-    "normalization": "Other norms",
-    "dropout": "Dropout",
-    "pooling": "Pooling",
-    "padding": "Padding",
-    "upsampling": "Upsampling",
-    "pixelshuffle": "Pixel shuffles",
-    "channelshuffle": "Channel shuffles",
-    "fold": "Sliding windows",
-    "flatten": "Flattening",
-    "distance": "Distances",
-    "loss": "Losses",
-    "adaptive": "Adaptive softmax",
-    "parameter": "Parameters",
-    "data_parallel": "Parallel",
-}
-SAME_ROW = {"module": "container"}
-#: The row for torch's functions on a channel axis, one text for each column.
-TORCH_FUNCTIONS = (
-    "torch.add, mul, exp, ... (number by number); torch.stack; torch.mean, sum, ... over other axes",
-    "torch.cat: `an.cat`; torch.chunk: `an.chunk`; torch.split: `an.split`; x.view(..., heads, d): `an.split_heads` "
-    "and `an.join_heads`; x.reshape that splits channels: `an.tuples` and `an.from_tuples`",
-    "torch.roll, torch.sort, torch.topk, indexing along the channels: use `an.tuples` first",
-)
-
-
-def folded_names(names):
-    """Return the names as code, with 1d, 2d and 3d in one word, such as AvgPool1d/2d/3d."""
-    found = {}
-    for name in names:
-        stem, ends = re.fullmatch(r"(.*?)(\dd)?", name).groups()
-        found.setdefault((stem.lower(), stem, ends is None), []).append(ends or "")
-    return ", ".join(f"`{stem}{'/'.join(ends)}`" for (_, stem, _), ends in sorted(found.items()))
-
-
-def table():
-    rows = ["| | works as it is | use ours | cannot work |", "|---|---|---|---|"]
-    homes = {name: SAME_ROW.get(room, room) for name, room in ROOMS.items()}
-    homes |= {"LinearCrossEntropyLoss": "loss", "LinearCrossEntropyOptions": "loss"}  # not in torch 2.11
-    refused = [name for name in REFUSED if name in homes]
-    assert set(homes.values()) == set(TITLES)
-    for room, title in TITLES.items():
-        cells = (folded_names(name for name in names if homes[name] == room) for names in (PASSED, OURS, refused))
-        rows.append(f"| {title} | {' | '.join(cells)} |")
-    own = [name for name in functional.__all__ if name not in functional.untouched.__all__]
-    others = [name for name in dir(F) if name in functional.REFUSED or name == "linear_cross_entropy"]
-    rows.append(f"| `nn.functional` | all other functions | {folded_names(own)} | {folded_names(sorted({*others}))} |")
-    rows.append("| `torch`, along the channels | " + " | ".join(TORCH_FUNCTIONS) + " |")
-    return "\n".join(rows)
-
-
-def reasons():
-    """Return one line for each `Layer.reason`, with the names that share it."""
-    names = {}
-    for name in OURS:
-        names.setdefault(getattr(getattr(nn, name), "reason", ""), []).append(name)
-    del names[""]
-    return "\n".join(f"- {folded_names(sharing)}: {reason}" for reason, sharing in names.items())
-
-
-@knows_torch
-@pytest.mark.skipif(Version(torch.__version__) < NEWEST_TORCH, reason=f"the page is that of torch {NEWEST_TORCH}")
-def test_the_docs_contain_this_table(request):
-    text = PAGE.read_text()
-    for marker, part in (("table", table()), ("reasons", reasons())):
-        pattern = rf"(<!-- {marker}: .*? -->\n\n).*?(\n\n<!-- end of {marker} -->)"
-        assert len(re.findall(pattern, text, flags=re.S)) == 1
-        text = re.sub(pattern, lambda found, part=part: found[1] + part + found[2], text, flags=re.S)
-    if request.config.getoption("--write-docs"):
-        PAGE.write_text(text)
-    assert PAGE.read_text() == text, "run pytest tests/test_torch_nn.py --write-docs"

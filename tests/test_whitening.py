@@ -153,10 +153,7 @@ def assert_compiled_alike(algebra, training=True, backend="aot_eager", device="c
 
 @pytest.mark.parametrize(
     ("algebra", "training"),
-    thinned(
-        ((algebra, training) for algebra in (R, C, CROSS, H, M2R) for training in (True, False)),
-        lambda algebra, training: algebra == CROSS or (algebra == R and training),
-    ),
+    [(R, True), (CROSS, True), (CROSS, False), *thinned([(C, False), (H, True), (M2R, False)], lambda *_: False)],
     ids=str,
 )
 def test_a_compiler_is_given_the_same_function(algebra, training):

@@ -1,6 +1,6 @@
-"""Converts and checks models of torchvision, timm and transformers, and writes docs/results/conversions.md.
+"""Converts and checks models of torchvision, timm and transformers, and writes benchmarks/conversions-cpu.jsonl.
 
-    python tools/conversions.py --jobs 8 --write-docs
+    python tools/conversions.py --jobs 8 && python tools/write_docs.py
     python tools/conversions.py --models resnet18 "GPT-2" --algebras H --out rows.jsonl
 
 Each model of `tools/adopted.py` is converted to each algebra. Then it is run, differentiated, compiled, exported, run
@@ -17,13 +17,12 @@ import contextlib
 import json
 import os
 import platform
-import re
 import subprocess
 import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -31,18 +30,15 @@ from typing import Any
 
 import torch
 from adopted import MODELS, Adopted, Inputs
+from sitegen.conversions import REAL, ROWS, Row, ordered, problems, read
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from algebranets.conversion import Conversion, convert, to_real
 
-ROOT = Path(__file__).resolve().parent.parent
-PAGE, ROWS = ROOT / "docs" / "results" / "conversions.md", ROOT / "benchmarks" / "conversions-cpu.jsonl"
-REAL = "R"
 LIBRARIES = ("torch", "torchvision", "timm", "transformers", "onnx", "onnxruntime", "onnxscript")
 #: The largest relative error that counts as rounding in float32.
 TOLERANCE = 1e-3
-Row = dict[str, Any]
 
 
 def main() -> int:
@@ -54,12 +50,9 @@ def main() -> int:
         print(json.dumps(row))
         return 0
     is_complete = compute_missing(options)
-    rows = ordered(read(options.out))
-    for row in rows:
+    for row in ordered(read(options.out)):
         for line in problems(row):
             print(line)
-    if options.write_docs and rows:
-        PAGE.write_text(with_tables(PAGE.read_text(), rows))
     return 0 if is_complete else 1
 
 
@@ -70,7 +63,6 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--algebras", nargs="+", default=["C", "H", "M2R"], metavar="ALGEBRA")
     parser.add_argument("--jobs", type=int, default=1, help="the number of rows to compute at the same time")
     parser.add_argument("--out", type=Path, default=ROWS, help="the file of rows (default: %(default)s)")
-    parser.add_argument("--write-docs", action="store_true", help="write the tables of docs/results/conversions.md")
     parser.add_argument("--row", action="store_true", help=argparse.SUPPRESS)  # one row, in a process of its own
     return parser.parse_args()
 
@@ -244,131 +236,6 @@ def made_real(model: nn.Module, inputs: Inputs, expected: Tensor) -> float:
 def in_one_line(error: Exception) -> str:
     """The error's type and the beginning of its text."""
     return f"{type(error).__name__}: {' '.join(str(error).split())}"[:400]
-
-
-def read(path: Path) -> list[Row]:
-    """The rows of a file, or none if there is no file."""
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
-
-
-def ordered(rows: list[Row]) -> list[Row]:
-    """The rows in the order of the list of models, the real model first."""
-    names = list(MODELS)
-    return sorted(rows, key=lambda row: (names.index(row["model"]), row["algebra"] != REAL, row["algebra"]))
-
-
-def problems(row: Row) -> list[str]:
-    """One line for each thing that failed."""
-    where = f"{row['model']} over {row['algebra']}"
-    if "refused" in row:
-        return [f"{where} was refused: {row['refused']}"]
-    lines = [f"{where}: torn tuples: {torn}" for torn in row.get("torn", [])]
-    failed = {name: row[name]["failure"] for name in CHECKS if "failure" in row.get(name, {})}
-    return lines + [f"{where}: {name} failed: {failure}" for name, failure in failed.items()]
-
-
-#: The checks, with their headings in the table.
-CHECKS = {
-    "backward": "gradients",
-    "to_real": "`to_real`",
-    "compile": "`torch.compile`",
-    "export": "`torch.export`",
-    "onnx": "ONNX",
-}
-
-
-def tables(rows: list[Row]) -> Iterator[tuple[str, str]]:
-    """Yield the parts of the page that are made from the rows, with the names of their markers."""
-    real = {row["model"]: row for row in rows if row["algebra"] == REAL}
-    head = ["model", "over", "layers", "kept real", "torn", "parameters", "multiply-adds", *CHECKS.values()]
-    lines = ["| " + " | ".join(head) + " |", "|---" * 5 + "|--:" * 2 + "|---" * len(CHECKS) + "|"]
-    lines += ["| " + " | ".join(cells(row, real.get(row["model"], row))) + " |" for row in rows]
-    yield "summary", "\n".join(summary(rows))
-    yield "table", "\n".join(lines)
-    yield "problems", "\n".join(f"- {line}" for row in rows for line in problems(row)) or "Nothing failed."
-    yield "kept", "\n".join(kept(rows))
-    yield "versions", "\n".join(environments(rows))
-
-
-def environments(rows: list[Row]) -> Iterator[str]:
-    """The machines and the versions of libraries, and the rows that were computed with each."""
-    found: dict[str, list[str]] = {}
-    for row in rows:
-        used = ", ".join(f"{name} {number}" for name, number in row["versions"].items())
-        found.setdefault(f"{row['machine']}, {used}", []).append(f"{row['model']} over {row['algebra']}")
-    most = max(found, key=lambda used: len(found[used]), default="")
-    for used, names in sorted(found.items(), key=lambda item: len(item[1])):
-        yield f"- {used}: {'all other rows' if used == most and len(found) > 1 else ', '.join(names)}"
-
-
-def summary(rows: list[Row]) -> Iterator[str]:
-    """Yield lines that say how many models were converted, and how many of them passed each check."""
-    converted = [row for row in rows if row["algebra"] != REAL and "refused" not in row]
-    wanted = sum(row["algebra"] != REAL for row in rows)
-    whole = sum(not row["torn"] for row in converted)
-    yield f"- {len(converted)} of {wanted} conversions succeeded, {whole} of them without torn tuples."
-    for check, title in CHECKS.items():
-        counts = [
-            f"{sum('error' in row[check] for row in chosen)} of {len(chosen)} {words}"
-            for words, chosen in (
-                ("converted models", [row for row in converted if check in row]),
-                ("real models", [row for row in rows if row["algebra"] == REAL and check in row]),
-            )
-            if chosen
-        ]
-        yield f"- {title}: passed by {' and '.join(counts)}."
-
-
-def cells(row: Row, real: Row) -> list[str]:
-    """The cells of one row of the table."""
-    name = row["model"] if row["algebra"] == REAL else ""
-    if "refused" in row:
-        return [name, row["algebra"], "refused", *[""] * (4 + len(CHECKS))]
-    counts = [""] * 3
-    if row["algebra"] != REAL:
-        counts = [str(row["converted"]), str(len(row["kept"])), str(len(row["torn"]))]
-    sizes = [amount(row["parameters"], real["parameters"]), amount(row["multiplies"], real["multiplies"])]
-    return [name, row["algebra"], *counts, *sizes, *(outcome(check, row) for check in CHECKS)]
-
-
-def amount(number: int, real: int) -> str:
-    """A large number, and its ratio to that of the real model."""
-    unit, letter = (10**9, "G") if number >= 10**9 else (10**6, "M")
-    share = "" if number == real else f" ({number / real:.0%})"
-    return f"{number / unit:.2f} {letter}{share}"
-
-
-def outcome(check: str, row: Row) -> str:
-    """The result of a check: its error, or that it failed."""
-    if check not in row:
-        return ""
-    if "failure" in row[check]:
-        return "**failed**"
-    return "yes" if check == "backward" else "exact" if row[check]["error"] == 0 else f"{row[check]['error']:.0e}"
-
-
-def kept(rows: list[Row]) -> Iterator[str]:
-    """Yield a line for each model and each reason to keep layers real, with the algebras."""
-    found: dict[tuple[str, str, str], list[str]] = {}
-    for row in rows:
-        by_reason: dict[str, list[str]] = {}
-        for name, reason in row.get("kept", {}).items():
-            by_reason.setdefault(reason, []).append(name)
-        for reason, names in by_reason.items():
-            shown = ", ".join(f"`{name}`" for name in names[:3]) + (f" and {len(names) - 3} more" * (len(names) > 3))
-            found.setdefault((row["model"], shown, reason), []).append(row["algebra"])
-    for (model, shown, reason), algebras in found.items():
-        yield f"- {model} over {', '.join(algebras)}: {shown}: {reason}"
-
-
-def with_tables(text: str, rows: list[Row]) -> str:
-    """The text of the page with the tables of these rows between its markers."""
-    for marker, part in tables(rows):
-        pattern = rf"(<!-- {marker}: .*? -->\n\n).*?(\n\n<!-- end of {marker} -->)"
-        if len(re.findall(pattern, text, flags=re.S)) != 1:
-            raise ValueError(f"{PAGE.name} must have the markers <!-- {marker}: ... --> and <!-- end of {marker} -->.")
-        text = re.sub(pattern, lambda found, part=part: found[1] + part + found[2], text, flags=re.S)
-    return text
 
 
 if __name__ == "__main__":

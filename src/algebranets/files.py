@@ -49,14 +49,17 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def _errno(error: BaseException | None) -> int | None:
-    """The number of the operating system's error that ``error`` is, came from or quotes, or None."""
+    """The number of the operating system's error that ``error`` is, came from or quotes, or None.
+
+    An error that was raised ``from None`` explains itself, so its cause does not count.
+    """
     while error is not None:
         if isinstance(error, OSError) and error.errno is not None:
             return error.errno
         quoted = re.search(r"\(os error (\d+)\)", str(error))  # as Rust's libraries write it
         if quoted:
             return int(quoted[1])
-        error = error.__context__
+        error = None if error.__suppress_context__ else error.__context__
     return None
 
 

@@ -10,9 +10,6 @@ biases are not counted, as in torch's own counter.
 """
 
 from algebranets.accounting.account import Account, Row, account
-from algebranets.accounting.counter import register
 from algebranets.accounting.formulas import Product, Work, work
-
-register()
 
 __all__ = ["Account", "Product", "Row", "Work", "account", "work"]

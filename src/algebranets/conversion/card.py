@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from algebranets.conversion.sources import library
@@ -53,6 +53,8 @@ def model_card(
     report: str = "",
     license: str | None = None,
     repository: str = "",
+    loading: str = "",
+    inputs: str = "",
 ) -> Any:
     """Return the model card of a pretrained folder, a `huggingface_hub.ModelCard`.
 
@@ -64,11 +66,13 @@ def model_card(
         costs: The counts of the model and of the real network.
         result: The result of training, as plain data. For a run of the lab, it is `dataclasses.asdict` of the
             `algebranets.lab.train.results.Result`. For other training, "metric" and "value" are required, and
-            "data_set", "task" (the hub's name of the task), "recipe", "steps", "seed", "seconds" and "command" are
-            optional.
+            "data_set", "task" (the hub's name of the task), "recipe", "steps", "seed", "seconds", "command" and
+            "measured_on" (a phrase that says which weights were measured) are optional.
         report: The conversion report as text.
         license: The identifier of the license, such as "apache-2.0". By default the card names none.
         repository: The name of the repository or folder that users load the model from.
+        loading: The Python code that loads the model, if it is not `PretrainedModel.from_pretrained`.
+        inputs: A description of the model's inputs.
 
     >>> config = {"source": "algebranets:gru_lm", "options": {"algebra": "H"}, "plan": None, "class": "GRU"}
     >>> card = model_card(config, ["H"], Costs(1000), license="apache-2.0")
@@ -79,6 +83,8 @@ def model_card(
     """
     hub = library("huggingface_hub", "A model card")
     name = _name(config, algebras)
+    if not algebras:  # the model is the real network
+        costs = replace(costs, real_parameters=None, real_multiplies=None)
     data = hub.ModelCardData(
         library_name="algebranets",
         license=license,
@@ -88,11 +94,12 @@ def model_card(
     parts = [
         f"# {name}",
         _introduction(config, algebras),
-        "## How to load it\n\n" + _loading(config, repository or "FOLDER-OR-REPOSITORY"),
+        "## How to load it\n\n" + (_fenced(loading, "python") if loading else _loading(config, repository)),
+        *(["## Inputs\n\n" + inputs] if inputs else []),
         "## Size\n\n" + _size(costs),
         "## Quality\n\n" + _quality(result),
         *(["## Training\n\n" + _training(result)] if result else []),
-        "## What was not measured\n\n" + _lines(_not_measured(costs, result)),
+        "## What was not measured\n\n" + _lines(_not_measured(costs, result, is_real=not algebras)),
         *(["## Conversion\n\n" + _fenced(report, "text")] if report else []),
     ]
     return hub.ModelCard(f"---\n{data.to_yaml()}\n---\n\n" + "\n\n".join(parts) + "\n")
@@ -137,6 +144,7 @@ def _introduction(config: Mapping[str, Any], algebras: Sequence[str]) -> str:
 
 
 def _loading(config: Mapping[str, Any], repository: str) -> str:
+    repository = repository or "FOLDER-OR-REPOSITORY"
     lines = ["from algebranets.conversion import PretrainedModel"]
     if config["source"]:
         lines.append(f'model = PretrainedModel.from_pretrained("{repository}")')
@@ -170,7 +178,9 @@ def _quality(result: Mapping[str, Any] | None) -> str:
         held_out = ", held out from training" if "experiment" in result else ""  # the lab always evaluates so
         row["data set"] = f"`{_data_set(result)}`{held_out}"
     judged = result.get("experiment", {}).get("judged_over")
-    if judged is not None:
+    if "measured_on" in result:
+        row["measured on"] = result["measured_on"]
+    elif judged is not None:
         part = f"the best evaluation in the last {100 * judged:g} % of training"
         row["measured at"] = part if judged else "the last evaluation"
     return _table(list(row), [list(row.values())])
@@ -186,9 +196,9 @@ def _training(result: Mapping[str, Any]) -> str:
     return "\n\n".join(parts) or "The settings of training were not recorded."
 
 
-def _not_measured(costs: Costs, result: Mapping[str, Any] | None) -> list[str]:
+def _not_measured(costs: Costs, result: Mapping[str, Any] | None, *, is_real: bool) -> list[str]:
     missing = []
-    if costs.real_parameters is None:
+    if costs.real_parameters is None and not is_real:
         missing.append("The size of the real network.")
     if costs.multiplies is None:
         missing.append("Multiply-adds.")
@@ -196,7 +206,8 @@ def _not_measured(costs: Costs, result: Mapping[str, Any] | None) -> list[str]:
         missing.append("The multiply-adds of the real network.")
     if result is None:
         return [*missing, "Quality, on any data set.", "Speed and memory."]
-    missing.append("The quality of the real network with the same training. It is not part of this run's result.")
+    if not is_real:
+        missing.append("The quality of the real network with the same training. It is not part of this run's result.")
     if result.get("seed") is not None:
         missing.append(f"Other seeds than {result['seed']}: the value is that of a single run.")
     if _data_set(result):

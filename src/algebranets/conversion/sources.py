@@ -17,7 +17,7 @@ _REFUSED = {
     "timm": {"pretrained", "pretrained_cfg", "pretrained_cfg_overlay", "checkpoint_path", "cache_dir"},
     "torchvision": {"weights", "weights_backbone", "pretrained", "pretrained_backbone"},
     "transformers": {"auto_map", "quantization_config", "trust_remote_code", "use_pretrained_backbone"},
-    "algebranets": set[str](),
+    "algebranets": {"pretrained"},
 }
 
 

@@ -10,10 +10,11 @@ to the nearest whole number of tuples.
 """
 
 from algebranets.models.cifar_resnet import CifarResNet
+from algebranets.models.creation import create
 from algebranets.models.gru_lm import GRULanguageModel
 from algebranets.models.language import bits_per_character, generate, sample
 from algebranets.models.mobilenet import MobileNetV1
-from algebranets.models.registry import MODELS, create
+from algebranets.models.registry import MODELS
 from algebranets.models.resnet import ResNet
 from algebranets.models.transformer_xl import TransformerXL
 from algebranets.models.weights import load, publish

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from torch import nn
@@ -27,19 +27,12 @@ MODELS: dict[str, Callable[..., nn.Module]] = {
 }
 
 
-def create(name: str, **options: Any) -> nn.Module:
-    """Create a model by name.
+def build(name: str, options: Mapping[str, Any]) -> nn.Module:
+    """Create a model with random weights.
 
     Args:
         name: A key of `MODELS`.
-        options: The arguments of the model's constructor. ``algebra`` is required: an `Algebra` or a name.
-
-    >>> model = create("cifar_resnet", algebra="M2R", num_blocks=1)
-    >>> model.algebra.name
-    'M2R'
-    >>> create("gru_lm", algebra="M2R", hidden=64)  # doctest: +ELLIPSIS
-    Traceback (most recent call last):
-    ValueError: gru_lm has no option 'hidden'. Did you mean 'hidden_size'? It takes algebra, hidden_size, ...
+        options: The arguments of the model's constructor. ``algebra`` is required.
     """
     make = MODELS[checks.one_of("model", name, MODELS)]
     known = checks.parameters(make)

@@ -2,24 +2,35 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, load_model, save_model
 from torch import nn
 
 from algebranets import files
 from algebranets.algebra import Algebra
-from algebranets.models.registry import create
+from algebranets.models.registry import build
 from algebranets.nn.sparse import SparseLinear, sparse
 
 
-def publish(model: nn.Module, name: str, algebra: Algebra, options: Mapping[str, Any], path: Path) -> None:
-    """Write a model's weights and description to a file that `load` can read.
+def publish(
+    model: nn.Module,
+    name: str,
+    algebra: Algebra,
+    options: Mapping[str, Any],
+    path: Path | str,
+    *,
+    dtype: torch.dtype | None = None,
+    notes: Mapping[str, Any] | None = None,
+) -> None:
+    """Write a model's weights and description to a file that `load` and `create` can read.
 
     Args:
         model: The model, or its sparse copy from `algebranets.sparse`.
@@ -27,6 +38,10 @@ def publish(model: nn.Module, name: str, algebra: Algebra, options: Mapping[str,
         algebra: The model's algebra. Its table is written too.
         options: The other arguments of `models.create` for this model.
         path: The file to write, usually ``weights.safetensors``.
+        dtype: The type in which weights with two or more axes are stored, such as `torch.float16` for a file of about
+            half the size. The model is not changed, and `load` makes them float32 again. By default they are stored as
+            they are. Biases, norms and statistics always are.
+        notes: Further facts for the description, as plain JSON data, such as the result of training.
 
     >>> import tempfile, algebranets as an
     >>> file = Path(tempfile.mkdtemp()) / "weights.safetensors"
@@ -35,8 +50,28 @@ def publish(model: nn.Module, name: str, algebra: Algebra, options: Mapping[str,
     """
     is_sparse = any(isinstance(module, SparseLinear) for module in model.modules())
     described = {"model": name, "options": dict(options), "algebra": algebra.to_dict(), "sparse": is_sparse}
-    with files.replacing(path) as partial:
-        save_model(model, str(partial), {"algebranets": json.dumps(described)})
+    described |= {"notes": dict(notes)} if notes else {}
+    with files.replacing(Path(path)) as partial:
+        save_model(_rounded(model, dtype), str(partial), {"algebranets": json.dumps(described)})
+
+
+def _rounded(model: nn.Module, dtype: torch.dtype | None) -> nn.Module:
+    """The model with its weights of two or more axes in ``dtype``: a copy, or the model itself if ``dtype`` is None."""
+    if dtype is None:
+        return model
+    model = copy.deepcopy(model)
+    for name, weight in model.named_parameters():
+        if weight.dim() < 2 or not weight.is_floating_point():
+            continue
+        rounded = weight.data.to(dtype)
+        if not torch.equal(rounded.isfinite(), weight.data.isfinite()):
+            largest = weight.data.abs().max().item()
+            raise ValueError(
+                f"dtype={dtype} must hold every weight, but {name} has the value {largest:.4g}, which it cannot hold: "
+                "leave out dtype."
+            )
+        weight.data = rounded
+    return model
 
 
 def load(path: Path | str) -> nn.Module:
@@ -52,10 +87,20 @@ def load(path: Path | str) -> nn.Module:
     >>> torch.equal(load(file).head.weight, model.head.weight)
     True
     """
-    file, described = describe(path)
+    return read(*describe(path))
+
+
+def read(file: Path, described: Mapping[str, Any], changes: Mapping[str, Any] | None = None) -> nn.Module:
+    """Build the model that a file describes and load its weights, in evaluation mode.
+
+    Args:
+        file: The file, from `describe`.
+        described: Its description, from `describe`.
+        changes: Arguments of the constructor that replace those of the file.
+    """
+    name, algebra, options = parts(file, described)
     try:
-        algebra = Algebra.from_table(described["algebra"])
-        model = create(described["model"], algebra=algebra, **described["options"])
+        model = build(name, {"algebra": algebra, **options, **(changes or {})})
         if described.get("sparse"):
             model = sparse(model, state=load_file(file))
         else:
@@ -63,6 +108,19 @@ def load(path: Path | str) -> nn.Module:
     except (ValueError, KeyError, TypeError, RuntimeError) as error:
         raise _foreign(file, error) from None
     return model.eval()
+
+
+def parts(file: Path, described: Mapping[str, Any]) -> tuple[str, Algebra, dict[str, Any]]:
+    """Return the model's name, its algebra and its other options from a file's description.
+
+    Args:
+        file: The file, which error messages name.
+        described: Its description, from `describe`.
+    """
+    try:
+        return described["model"], Algebra.from_table(described["algebra"]), {**described["options"]}
+    except (ValueError, KeyError, TypeError) as error:
+        raise _foreign(file, error) from None
 
 
 def describe(path: Path | str) -> tuple[Path, dict[str, Any]]:

@@ -15,6 +15,7 @@ import torch
 from algebranets.ops import (
     add_norm,
     combine,
+    counter,
     decode_attention,
     decode_linear,
     decode_step,
@@ -42,6 +43,7 @@ FLOPS: dict[Any, Callable[..., int]] = {
     torch.ops.algebranets.window_attention_backward: window_attention.flops_backward,
     torch.ops.algebranets.decode_attention: decode_attention.flops,
 }
+counter.register(counter.FORMULAS | FLOPS)
 
 __all__ = [
     "FLOPS",

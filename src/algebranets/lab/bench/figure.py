@@ -15,7 +15,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from algebranets.lab.bench.rows import Row
 from algebranets.lab.drawing.style import COLORS, INK, house_style, legend, places
-from algebranets.lab.drawing.svg import render, standalone
+from algebranets.lab.drawing.svg import render
 
 #: The height of a line, and of the space around the lines of a panel, in inches.
 _LINE, _AROUND = 0.34, 0.95
@@ -24,7 +24,7 @@ _SPREAD = 0.56
 
 
 def draw(rows: Sequence[Row]) -> str:
-    """Draw the speed-ups of rows, and return the text of an SVG file.
+    """Draw the speed-ups of rows, and return an ``<svg>`` element of a page.
 
     Args:
         rows: The rows, from `bench.load`.
@@ -43,7 +43,7 @@ def draw(rows: Sequence[Row]) -> str:
         axes[-1].set_xlabel("times as fast (more is better)")
         _draw_legend(figure, colors, any(row.limit for row in rows))
         words = [f"{row.op} {row.shape} over {row.algebra} {row.speedup:.2f}" for row in rows]
-        return standalone(render(figure, "speed", f"Times as fast: {'; '.join(words)}."))
+        return render(figure, "speed", f"Times as fast: {'; '.join(words)}.")
 
 
 def _panels(rows: Sequence[Row]) -> dict[str, dict[str, list[Row]]]:

@@ -11,10 +11,12 @@ from algebranets.lab.cli import (
     algebras,
     bench,
     convert,
-    counts,
     demo,
     export,
+    paper,
+    profile,
     publish,
+    recipes,
     report,
     sparse,
     sweep,
@@ -27,14 +29,13 @@ from algebranets.lab.cli.terminal import console
 app = typer.Typer(
     cls=Commands,
     no_args_is_help=True,
-    add_completion=False,
-    epilog=f"Errors are one line, with exit code 2. Set {SHOW_TRACEBACK}=1 in the environment to see tracebacks.",
+    epilog=f"Errors end with exit code 2. Set {SHOW_TRACEBACK}=1 in the environment to see tracebacks.",
 )
 app.command("algebras")(algebras.list_algebras)
 app.command("algebra")(algebras.show_algebra)
-app.command("profile")(counts.profile)
-app.command("paper")(counts.print_paper)
-app.command("recipes")(training.list_recipes)
+app.command("profile")(profile.profile)
+app.command("paper")(paper.print_paper)
+app.command("recipes")(recipes.list_recipes)
 app.command("train")(training.train)
 app.command("eval")(training.evaluate)
 app.command("generate")(writing.generate)

@@ -10,10 +10,11 @@ from rich.table import Table
 
 from algebranets import algebra as algebras
 from algebranets.algebra import Algebra
+from algebranets.lab.cli import completion
 from algebranets.lab.cli.terminal import console, new_table, say, show
 
 #: The names of the algebras in the paper's Table 1.
-_PAPER_NAMES = {
+PAPER_NAMES = {
     "R": "real numbers",
     "C": "complex numbers",
     "M2R": "2 x 2 matrices",
@@ -39,7 +40,7 @@ def list_algebras() -> None:
     for algebra in algebras.CATALOGUE.values():
         table.add_row(
             algebra.name,
-            _PAPER_NAMES[algebra.name],
+            PAPER_NAMES[algebra.name],
             str(algebra.dim),
             str(algebra.weight_reuse or "-"),
             f"{algebra.multiplies} : {algebra.values_loaded}",
@@ -53,7 +54,8 @@ def show_algebra(
     name: Annotated[
         str,
         typer.Argument(
-            help="A name such as M2R or quaternions, a constructor such as 'Cl(3,0)', or a .toml, .json or .txt file."
+            help="A name such as M2R or quaternions, a constructor such as 'Cl(3,0)', or a .toml, .json or .txt file.",
+            autocompletion=completion.algebras,
         ),
     ],
 ) -> None:

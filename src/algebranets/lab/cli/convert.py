@@ -7,18 +7,24 @@ from typing import Annotated
 
 import typer
 
+from algebranets.lab.cli import completion
 from algebranets.lab.cli.terminal import console, read_example, read_settings, say, short
+
+Source = Annotated[
+    str,
+    typer.Argument(
+        metavar="LIBRARY:MODEL",
+        help="The real model: timm:resnet18, torchvision:resnet50 or transformers:GPT2LMHeadModel.",
+    ),
+]
 
 
 def convert(
-    source: Annotated[
-        str,
-        typer.Argument(
-            metavar="LIBRARY:MODEL",
-            help="The real model: timm:resnet18, torchvision:resnet50 or transformers:GPT2LMHeadModel.",
-        ),
-    ],
-    algebra: Annotated[str | None, typer.Option(help="Algebra of all layers that --map does not name.")] = None,
+    source: Source,
+    algebra: Annotated[
+        str | None,
+        typer.Option(help="Algebra of all layers that --map does not name.", autocompletion=completion.algebras),
+    ] = None,
     maps: Annotated[
         list[str] | None,
         typer.Option(
@@ -47,7 +53,10 @@ def convert(
     out: Annotated[Path | None, typer.Option(help="Folder to write. By default it is named MODEL-ALGEBRA.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print the report.")] = False,
 ) -> None:
-    """Convert a model to layers over an algebra, print a report, and write a Hugging Face folder."""
+    """Convert a model to layers over an algebra, print a report, and write a Hugging Face folder.
+
+    All weights are random: train the model afterwards.
+    """
     import torch
 
     from algebranets.conversion import PretrainedModel, sources

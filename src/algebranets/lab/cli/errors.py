@@ -1,4 +1,4 @@
-"""Errors of commands: one line on standard error, and exit code 2."""
+"""Errors of commands: a box on standard error, and exit code 2."""
 
 from __future__ import annotations
 
@@ -8,16 +8,23 @@ import sys
 import traceback
 from typing import Any
 
+import typer
+from rich.panel import Panel
+from rich.text import Text
 from typer.core import TyperGroup
 
-from algebranets.lab.cli.terminal import error_console, say
+from algebranets.lab.cli.terminal import error_console, printable, say
 
 #: The environment variable that turns on tracebacks.
 SHOW_TRACEBACK = "ALGEBRANETS_TRACEBACK"
 
 
 class Commands(TyperGroup):
-    """The commands, and the only place where their errors are caught. Typer itself prints usage errors."""
+    """The commands, and the only place where their errors are caught.
+
+    Every error is a box on standard error, and exit code 2. Typer prints usage errors in the same box. Ctrl-C is one
+    line and exit code 130.
+    """
 
     def main(self, *args: Any, **options: Any) -> Any:
         if isinstance(sys.stdout, io.TextIOWrapper):  # print "±" as an escape if the encoding does not have it
@@ -27,12 +34,26 @@ class Commands(TyperGroup):
         except Exception as error:
             if os.environ.get(SHOW_TRACEBACK):
                 traceback.print_exception(error)
-            say(describe(error), "error", "red", error_console)
+            error_console.print(boxed(describe(error)))
             sys.exit(2)
+
+    def invoke(self, context: Any) -> Any:
+        try:
+            return super().invoke(context)
+        except KeyboardInterrupt:
+            say("stopped.", on=error_console)
+            raise typer.Exit(130) from None
+
+
+def boxed(message: str) -> Panel:
+    """A message in the box that typer draws around usage errors, wrapped to the width of the terminal."""
+    encoding = error_console.encoding
+    text = printable(message).encode(encoding, "backslashreplace").decode(encoding)
+    return Panel(Text(text), title="Error", title_align="left", border_style="red")
 
 
 def describe(error: Exception) -> str:
-    """The line that is printed for an error. An unexpected error is called a possible bug."""
+    """The text that is printed for an error. An unexpected error is called a possible bug."""
     said, kind = str(error), type(error).__name__
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename}: {error.strerror}."

@@ -36,7 +36,7 @@ def publish(
         raise ValueError(f"{run} must be the folder of a finished run, with a result.json in it.")
     options = {"algebra": described["algebra"], **described["options"]}
     pretrained = PretrainedModel.wrap(model, f"algebranets:{described['model']}", options)
-    card = {"result": asdict(result), "costs": _costs(result), "license": license, "repository": push or folder.name}
+    card = {"result": asdict(result), "costs": costs_of(result), "license": license, "repository": push or folder.name}
     pretrained.save_pretrained(folder, model_card_kwargs=card)
     size = sum(file.stat().st_size for file in folder.iterdir() if file.is_file())
     say(f"{result.recipe} {result.label}: {short(size)}B in {folder}.")
@@ -48,7 +48,7 @@ def publish(
         say(f"Uploaded: {address}")
 
 
-def _costs(result: Result) -> Costs:
+def costs_of(result: Result) -> Costs:
     """The counts in the result, and those of the real network if they can be counted for the same input."""
     from dataclasses import replace
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,29 +14,16 @@ from algebranets.lab.cli.terminal import console, new_table, say, show
 if TYPE_CHECKING:
     from algebranets.lab.report.parts import Sheet
 
-_STYLES = {"": "", "better": "bold green", "worse": "bold red"}
-#: Line breaks in headings, so that tables fit in 80 columns.
-_BREAKS = {
-    "parameters": "para-\nmeters",
-    "multiply-adds": "multi-\nply-adds",
-    "accuracy": "accu-\nracy",
-    "difference": "differ-\nence",
-    "training time": "time",
-    "without the change": "without\nthe change",
-    "time of a step": "time of\na step",
-    "sparsity": "spar-\nsity",
-    " not zero": "\nnot zero",
-    " left": "\nleft",
-    " eigenvalue": "\neigenvalue",
-    ", ": ",\n",
-}
+_STYLES = {"": "", "better": "bold green", "worse": "bold red", "differs": "bold"}
 
 
 def report(
     runs: Annotated[
         list[Path], typer.Argument(help="Run folders, folders that contain run folders, or .jsonl files of results.")
     ],
-    out: Annotated[Path, typer.Option(help="The folder to write to.")] = Path("report"),
+    out: Annotated[Path, typer.Option(help="The folder to write to. Each recipe gets a folder in it.")] = Path(
+        "report"
+    ),
 ) -> None:
     """Compare finished runs with the paper: print tables, and write a page with figures and learning curves."""
     from algebranets.lab.report import page, summary, tables
@@ -55,20 +43,48 @@ def report(
 
 
 def _print(title: str, sheet: Sheet) -> None:
-    table = new_table(title)
-    for column, heading in enumerate(sheet.headings):
-        prose = column in sheet.prose
-        for whole, broken in _BREAKS.items():
-            heading = heading.replace(whole, broken)
-        table.add_column(heading, justify="left" if prose else "right", no_wrap=not prose, overflow="fold")
-    for row in sheet.rows:
-        table.add_row(*(Text(_broken(cell.text), style=_STYLES[cell.tone]) for cell in row))
-    show(table)
+    """Print a table. If it is wider than the terminal, its columns are printed in several tables, one after another."""
+    widths = [_width(sheet, column) for column in range(len(sheet.headings))]
+    for columns in _blocks(widths, console.width):
+        console.print(Text(title, style="table.title"))  # not the table's own title, which a narrow table would break
+        table = new_table()
+        for column in columns:
+            heading, is_prose = sheet.headings[column], column in sheet.prose
+            if not is_prose:
+                heading = "\n".join(textwrap.wrap(heading, widths[column], break_long_words=False))
+            table.add_column(
+                heading, justify="left" if is_prose else "right", no_wrap=not is_prose, min_width=widths[column]
+            )
+        for row in sheet.rows:
+            table.add_row(*(Text(_stacked(row[column].words), style=_STYLES[row[column].tone]) for column in columns))
+        show(table)
+        title = f"{title.removesuffix(', continued')}, continued"
     for note in sheet.notes:
         console.print(note)
     console.print()
 
 
-def _broken(text: str) -> str:
+def _width(sheet: Sheet, column: int) -> int:
+    """The width that a column needs: its longest line or, in a column of words, its longest word."""
+    texts = [row[column].words for row in sheet.rows]
+    parts = [part for text in texts for part in (text.split() if column in sheet.prose else _stacked(text).split("\n"))]
+    return max(map(len, [*parts, *sheet.headings[column].replace("-", "- ").split()]))
+
+
+def _blocks(widths: list[int], room: int) -> list[list[int]]:
+    """Divide columns into tables that fit into ``room``. Each table starts with the first column.
+
+    >>> _blocks([10, 5, 5, 5], room=26), _blocks([10, 5, 5, 5], room=40)
+    ([[0, 1, 2], [0, 3]], [[0, 1, 2, 3]])
+    """
+    blocks = [[0]]
+    for column in range(1, len(widths)):
+        if sum(widths[n] + 2 for n in [*blocks[-1], column]) > room and len(blocks[-1]) > 1:
+            blocks.append([0])
+        blocks[-1].append(column)
+    return blocks
+
+
+def _stacked(text: str) -> str:
     """Put the number of seeds on a new line, below the mean and its deviation."""
     return text.replace(" (", "\n(") if "±" in text and "seed" in text else text

@@ -15,7 +15,9 @@ def sparse(
     out: Annotated[Path, typer.Option(help="The .safetensors file to write.")],
     at_least: Annotated[
         float | None,
-        typer.Option(min=0.01, max=1, help="Make a layer sparse if at least this share of its tuples is zero."),
+        typer.Option(
+            min=0.01, max=1, help="Make a layer sparse if at least this share of its tuples is zero. By default 0.7."
+        ),
     ] = None,
 ) -> None:
     """Write the weights of a pruned run without the tuples that are zero. `generate` reads such files too."""

@@ -12,7 +12,7 @@ import typer
 from rich.live import Live
 from rich.table import Table
 
-from algebranets.lab.cli import training
+from algebranets.lab.cli import completion, training
 from algebranets.lab.cli.terminal import console, new_table, read_settings, say, split_names
 
 if TYPE_CHECKING:
@@ -20,14 +20,18 @@ if TYPE_CHECKING:
 
 
 def sweep(
-    recipe: Annotated[str, typer.Argument(help="A name that `algebranets recipes` lists.")],
-    algebras: Annotated[str, typer.Option(help="Algebras, separated by commas.")] = "R,C,H,M2R",
+    recipe: Annotated[
+        str, typer.Argument(help="A name that `algebranets recipes` lists.", autocompletion=completion.recipes)
+    ],
+    algebras: Annotated[
+        str, typer.Option(help="Algebras, separated by commas.", autocompletion=completion.algebra_lists)
+    ] = "R,C,H,M2R",
     widths: Annotated[str, typer.Option(help="Width multipliers, separated by commas.")] = "1",
     seeds: Annotated[int, typer.Option(min=1, max=1000, help="Number of seeds; they are 0, 1, ...")] = 1,
     options: training.Settings = None,
     each: Annotated[
         list[str] | None,
-        typer.Option(help="Try each of several values of a setting, as in pruning.sparsity=0.5,0.9; can be repeated."),
+        typer.Option(help="Try each of several values of a setting, as in optimizer.lr=0.1,0.2; can be repeated."),
     ] = None,
     budget: training.Budget = "",
     out: Annotated[Path, typer.Option(help="The folder in which the run folders are created.")] = Path("runs"),
@@ -71,13 +75,17 @@ def sweep(
         raise typer.Exit(130) from None
     if not console.is_terminal:
         console.line()  # `Live` does not end its last table with a newline
-    for job in todo:
-        if job.failed:
-            say(f"{job.experiment.name}: {job.last_words}", "failed", "red")
-            say(f"Its full output is in {job.output}.")
+    _say_what_failed(todo)
     if any(job.result is not None for job in todo):
         say(f"Make tables and figures with `algebranets report {shlex.quote(str(out / recipe))}`.")
     raise typer.Exit(2 if any(job.failed for job in todo) else 0)
+
+
+def _say_what_failed(jobs: list[Job]) -> None:
+    for job in jobs:
+        if job.failed:
+            say(f"{job.experiment.name}: {job.last_words}", "failed", "red")
+            say(f"Its full output is in {job.output}.")
 
 
 def _changed_flags(options: dict[str, tuple[str, str]]) -> list[str]:
@@ -113,8 +121,11 @@ def _table(recipe: str, todo: Iterable[Job]) -> Table:
             table.add_row(job.experiment.name, "done", outcome, f"{job.result.seconds:.0f}")
         elif job.process is not None:
             last = max(job.folder.rows(), key=lambda row: row["step"], default=None)
-            step, seconds = ("", "") if last is None else (f"step {last['step']}", f"{last['seconds']:.0f}")
-            table.add_row(job.experiment.name, "running", step, seconds)
+            step, seconds = ("", "") if last is None else (f"step {last['step']:,}", f"{last['seconds']:.0f}")
+            evaluated = job.folder.evaluated()
+            if evaluated is not None:
+                step += f": {evaluated.done:,} of {evaluated.batches:,} batches, {evaluated.seconds_left:.0f} s left"
+            table.add_row(job.experiment.name, "running" if evaluated is None else "evaluating", step, seconds)
         else:
             table.add_row(job.experiment.name, "failed" if job.failed else "waiting", "", "")
     return table

@@ -20,7 +20,7 @@ console = Console(markup=False, emoji=False, highlight=False)
 error_console = Console(stderr=True, markup=False, emoji=False, highlight=False)
 
 
-def new_table(title: str) -> Table:
+def new_table(title: str | None = None) -> Table:
     """A table in the house style, without a frame."""
     return Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", padding=(0, 1, 0, 0), pad_edge=False)
 

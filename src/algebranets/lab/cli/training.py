@@ -1,4 +1,4 @@
-"""The commands ``recipes``, ``train`` and ``eval``."""
+"""The commands ``train`` and ``eval``."""
 
 from __future__ import annotations
 
@@ -12,20 +12,26 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from algebranets.algebra import get as get_algebra
-from algebranets.lab.cli.terminal import console, new_table, read_duration, read_settings, say, short, show, split_names
+from algebranets.lab.cli import completion
+from algebranets.lab.cli.terminal import console, new_table, read_duration, read_settings, say, short, show
 
 if TYPE_CHECKING:
     from algebranets.lab.train import Experiment, Hardware, Result
 
-Algebra = Annotated[str, typer.Option(help="Name of an algebra, a constructor such as 'clifford(2,0)', or a file.")]
+Algebra = Annotated[
+    str,
+    typer.Option(
+        help="Name of an algebra, a constructor such as 'clifford(2,0)', or a file.",
+        autocompletion=completion.algebras,
+    ),
+]
 Width = Annotated[float, typer.Option(help="Width multiplier.")]
 Settings = Annotated[
     list[str] | None, typer.Option("--set", help="Change a setting, as in optimizer.lr=0.1; can be repeated.")
 ]
 Budget = Annotated[
     str,
-    typer.Option(help="Train for about this time, such as 25m or 1h30m. The number of steps is set by timing a few."),
+    typer.Option(help="Train for about this time, such as 25m or 1h30m. A few steps are timed to choose how many."),
 ]
 Accelerator = Annotated[str, typer.Option(help="cpu, cuda, or auto, which uses a GPU if there is one.")]
 Devices = Annotated[int, typer.Option(help="Number of devices per node. Under torchrun, torchrun sets it.")]
@@ -40,7 +46,8 @@ Compile = Annotated[
     ),
 ]
 Threads = Annotated[
-    int, typer.Option(help="CPU threads per process. 0 keeps that of a resumed run; a new run uses torch's default.")
+    int,
+    typer.Option(help="CPU threads per process. 0: a resumed run keeps its number, a new one uses torch's default."),
 ]
 Data = Annotated[
     str,
@@ -54,43 +61,11 @@ Loggers = Annotated[
 ]
 
 
-def list_recipes(
-    algebras: Annotated[str, typer.Option(help="The algebras whose costs are printed, separated by commas.")] = "R,M2R",
-) -> None:
-    """List the recipes, with the parameters and multiply-adds of their models."""
-    from algebranets.lab import data, recipes
-    from algebranets.lab.train import Images
-
-    names = split_names(algebras)
-    table = new_table("Recipes: parameters, and multiply-adds of one image or token")
-    table.add_column("")
-    table.add_column("trained on", no_wrap=True)
-    for name in names:
-        table.add_column(f"{name}\npara-\nmeters", justify="right", no_wrap=True)
-        table.add_column(f"{name}\nmult.-\nadds", justify="right", no_wrap=True)
-    sides = set()
-    for recipe in recipes.RECIPES:
-        cells: list[str] = []
-        for name in names:
-            experiment = recipes.create(recipe, name)
-            cost = recipes.cost(experiment)
-            cells += [short(cost.parameters), short(cost.multiplies)]
-        shape = data.DATASETS[experiment.data.name].images
-        sides |= {shape.side} if shape else set()
-        if isinstance(experiment.data, Images):
-            length = f"{experiment.epochs:g} epochs"
-        else:
-            length = f"{experiment.steps:,} steps" if experiment.steps else f"{experiment.budget / 60:g} min"
-        table.add_row(recipe, f"{experiment.data.name}\n{length}", *cells)
-    show(table)
-    *most, last = map(str, sorted(sides, reverse=True))
-    console.print(f"Images are {', '.join(most)} or {last} pixels high. Tokens are counted with a full window.")
-    console.print("Train one with `algebranets train RECIPE --algebra M2R`.")
-
-
 def train(
     context: typer.Context,
-    recipe: Annotated[str, typer.Argument(help="A name that `algebranets recipes` lists.")] = "",
+    recipe: Annotated[
+        str, typer.Argument(help="A name that `algebranets recipes` lists.", autocompletion=completion.recipes)
+    ] = "",
     algebra: Algebra = "R",
     width: Width = 1.0,
     seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Seed of weights, batches and dropout.")] = 0,
@@ -179,20 +154,31 @@ def run_with_bar(experiment: Experiment, folder: Path, hardware: Hardware) -> No
     """Train with a progress bar, then print the result and its folder."""
     from lightning.pytorch.utilities import rank_zero_only
 
+    from algebranets.algebra import get as get_algebra
     from algebranets.lab.cli.progress import Bar, new_progress
-    from algebranets.lab.train import Stopped, run
+    from algebranets.lab.train import RunFolder, Stopped, run
 
     first = getattr(rank_zero_only, "rank", 0) in (0, None)
     show_warnings()
     progress = new_progress()
-    bar = Bar(progress, get_algebra(experiment.algebra).name)
+    is_timed = experiment.budget and not RunFolder(folder).holds(experiment)
+    status = "timing a few steps" if is_timed else "starting"
+    bar = Bar(progress, get_algebra(experiment.algebra).name, status)
+    resume = f"  algebranets train --resume {shlex.quote(str(folder))}"
     try:
         with progress if first else nullcontext():
             result = run(experiment, folder, hardware, [bar] if first else [])
             if result is not None:
                 bar.finish(result)
     except Stopped as stopped:
-        say(f"{stopped} Continue with `algebranets train --resume {shlex.quote(str(folder))}`.")
+        say(f"{stopped} Continue with")
+        say(resume)
+        raise typer.Exit(130) from None
+    except KeyboardInterrupt:  # before training began, or a second one
+        is_recorded = RunFolder(folder).config.exists()
+        say("stopped. Continue with" if is_recorded else "stopped before training began; nothing was written.")
+        if is_recorded:
+            say(resume)
         raise typer.Exit(130) from None
     if result is not None:
         print_result(result, folder)
@@ -209,7 +195,7 @@ def print_result(result: Result, folder: Path) -> None:
 
 def evaluate(
     context: typer.Context,
-    run: Annotated[Path, typer.Argument(help="The folder of a finished run.")],
+    run: Annotated[Path, typer.Argument(help="The folder of a finished run, or a folder of runs to list.")],
     accelerator: Accelerator = "auto",
     precision: Precision = "auto",
     data: Annotated[str, typer.Option(help="The folder of data sets, or a file to measure a language model on.")] = "",
@@ -221,8 +207,10 @@ def evaluate(
 ) -> None:
     """Evaluate the weights of a finished run, and print the recorded result next to the new one.
 
-    Options that are not given have the values that were used in training.
+    Options that are not given have the values that were used in training. For a folder that contains runs, list them.
     """
+    from algebranets.lab.cli.progress import EvaluationBar, new_progress
+    from algebranets.lab.cli.runs import list_runs
     from algebranets.lab.train import RunFolder
     from algebranets.lab.train import evaluate as measure
 
@@ -233,8 +221,13 @@ def evaluate(
     if text is not None and _is_given(context, "split"):
         raise ValueError("give either --split, for a part of the run's own text, or --data with a file, not both.")
     on = {"accelerator": accelerator, "precision": precision, "data": "" if text else data, "threads": 0}
+    if not RunFolder(run).config.exists():
+        list_runs(run)
+        return
     hardware = _saved_hardware(context, run, on)
-    measured = measure(run, hardware, text=text, split=split, settings=settings)
+    with new_progress(is_kept=False) as progress:
+        bar = EvaluationBar(progress, "eval")
+        measured = measure(run, hardware, text=text, split=split, settings=settings, callbacks=[bar])
     result = RunFolder(run).finished()
     is_same = text is None and split == "valid" and not settings
     recorded = result.curve[-1] if result is not None and is_same else {}

@@ -60,6 +60,7 @@ class Dataset:
     Args:
         read: The function that reads it from the folder of data sets.
         images: The shape of its images, as the recipes evaluate them; None for a text.
+        num_test: The number of its test images; None for a text, or if copies of the data set differ in it.
 
     >>> DATASETS["cifar100"].images
     ImageShape(num_classes=100, channels=3, side=32)
@@ -67,17 +68,18 @@ class Dataset:
 
     read: Callable[[Path], Data]
     images: ImageShape | None = None
+    num_test: int | None = None
 
 
 #: Every data set, by the name that `load` takes.
 DATASETS: dict[str, Dataset] = {
-    "cifar10": Dataset(cifar.cifar10, ImageShape(10, 3, 32)),
-    "cifar100": Dataset(cifar.cifar100, ImageShape(100, 3, 32)),
-    "mnist": Dataset(idx.mnist, ImageShape(10, 1, 28)),
-    "fashion-mnist": Dataset(idx.fashion_mnist, ImageShape(10, 1, 28)),
-    "imagenet": Dataset(images.imagenet, ImageShape(1000, 3, 224)),
+    "cifar10": Dataset(cifar.cifar10, ImageShape(10, 3, 32), 10_000),
+    "cifar100": Dataset(cifar.cifar100, ImageShape(100, 3, 32), 10_000),
+    "mnist": Dataset(idx.mnist, ImageShape(10, 1, 28), 10_000),
+    "fashion-mnist": Dataset(idx.fashion_mnist, ImageShape(10, 1, 28), 10_000),
+    "imagenet": Dataset(images.imagenet, ImageShape(1000, 3, 224), images.KNOWN["imagenet"][1]),
     "tiny-imagenet": Dataset(images.tiny_imagenet, ImageShape(200, 3, 64)),
-    "digits": Dataset(lambda _: builtin.digits(), ImageShape(10, 1, 8)),
+    "digits": Dataset(lambda _: builtin.digits(), ImageShape(10, 1, 8), builtin.NUM_TEST_DIGITS),
     "enwik8": Dataset(corpora.enwik8),
     "text8": Dataset(corpora.text8),
     "wikitext-2": Dataset(corpora.wikitext_2),

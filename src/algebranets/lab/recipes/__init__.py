@@ -32,6 +32,7 @@ from algebranets.lab.recipes.images import (
 )
 from algebranets.lab.recipes.text import (
     char_lm,
+    char_lm_small,
     gru,
     gru_short,
     text8_transformer_xl,
@@ -63,6 +64,7 @@ RECIPES: dict[str, Callable[[str, float], Experiment]] = {
     "wikitext-2-gru": wikitext_2_gru,
     "digits": digits,
     "char-lm": char_lm,
+    "char-lm-small": char_lm_small,
 }
 
 

@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import product
+from itertools import product, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -50,9 +50,13 @@ class Job:
 
     @property
     def last_words(self) -> str:
-        """The last line that the process printed."""
-        lines = self.output.read_text(encoding="utf-8", errors="replace").split("\n") if self.output.exists() else []
-        return next((line.strip() for line in reversed(lines) if line.strip()), "it printed nothing")
+        """The error that the process printed in a box at its end, or else its last line."""
+        text = self.output.read_text(encoding="utf-8", errors="replace") if self.output.exists() else ""
+        lines = [line.strip() for line in text.split("\n") if line.strip()]
+        if not lines:
+            return "it printed nothing"
+        box = [line.strip("│| ") for line in takewhile(lambda line: line[0] in "│|", reversed(lines[:-1]))]
+        return " ".join(reversed(box)) or lines[-1]
 
     @property
     def waiting(self) -> bool:

@@ -155,6 +155,27 @@ def char_lm(algebra: str, width: float) -> Experiment:
     )
 
 
+def char_lm_small(algebra: str, width: float) -> Experiment:
+    """The GRU of `char_lm` at half the size, in seconds on a CPU: the networks of ``algebranets demo``.
+
+    The learning rate is inversely proportional to the number of products in a sum at width 1, `fan_in`, so that M2(R)
+    has twice the rate of R, C and H. For each network of the demo, a sweep of rates found none that is better by more
+    than about 0.01 bits per character (docs/results/training.md).
+    """
+    larger = char_lm(algebra, width / 2)
+    return replace(
+        larger,
+        recipe="char-lm-small",
+        width=width,
+        model={**larger.model, "num_readouts": 1},
+        data=Texts("python-prose", batch_size=32, length=16, eval_batch_size=64, eval_length=64),
+        optimizer=replace(larger.optimizer, lr=2 / fan_in(whole(128, algebra), algebra)),
+        schedule=Schedule("cosine", warmup=0.1),
+        steps=200,
+        evaluations=4,
+    )
+
+
 def fan_in(size: int, algebra: str) -> int:
     """The number of products that are summed for one output of a layer with ``size`` real inputs.
 

@@ -12,14 +12,11 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from algebranets.lab.drawing.style import INK, house_style, legend, line_style, mark_style, panels, places
 from algebranets.lab.drawing.svg import render
-from algebranets.lab.report.group import Group
+from algebranets.lab.report.group import COSTS, Group
 from algebranets.lab.report.numbers import amount, metric_name, quality, tick
 from algebranets.lab.report.paper.rows import SIZES
 from algebranets.lab.report.study import Study
 from algebranets.lab.train.results import label
-
-#: The costs of a network, and their labels on an axis.
-COSTS = {"parameters": "parameters", "multiplies": "multiply-adds"}
 
 
 def trade_off(study: Study, costs: Sequence[str] = tuple(COSTS)) -> str:

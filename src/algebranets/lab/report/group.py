@@ -9,12 +9,17 @@ from statistics import fmean, stdev
 from typing import Any
 
 from algebranets.algebra import R
+from algebranets.lab.data import DATASETS
 from algebranets.lab.report.paper.rows import ROW_SETTINGS, PrintedRow, printed_row
+from algebranets.lab.report.significance import wilson_interval
 from algebranets.lab.train.results import Result
 
 #: The settings by which pruned networks are compared, with their usual values: no pruning, and in pruned networks
 #: whole tuples with the smallest norms.
 PRUNING: dict[str, Any] = {"pruning.sparsity": 0, "pruning.unit": "tuple", "pruning.criterion": "norm"}
+
+#: The costs of a network, and their names.
+COSTS = {"parameters": "parameters", "multiplies": "multiply-adds"}
 
 
 @dataclass(frozen=True)
@@ -101,6 +106,20 @@ class Group:
         return stdev(self.values) if len(self.values) > 1 and all(map(math.isfinite, self.values)) else None
 
     @property
+    def num_test(self) -> int | None:
+        """The number of test images that an accuracy was measured on; None for other metrics, or if it is not known."""
+        data = DATASETS.get(str(self.first.experiment.get("data", {}).get("name")))
+        return data.num_test if data and self.first.metric == "accuracy" else None
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """The Wilson interval of the mean accuracy; None if the number of test images is not known.
+
+        All seeds share the test images, so that more seeds do not make it smaller.
+        """
+        return wilson_interval(self.mean, self.num_test) if self.num_test and self.is_finished else None
+
+    @property
     def seconds(self) -> float:
         """Mean training time."""
         return fmean(result.seconds for result in self.results)
@@ -115,7 +134,8 @@ class Group:
     @property
     def settings_differ(self) -> bool:
         """Whether the runs differ in more than their seeds, because the recipe changed between them."""
-        ignored = ("seed", "steps", "evaluations") if self.first.experiment.get("budget") else ("seed",)
+        ignored = ["seed", "replanned_at", "replanned_from"]
+        ignored += ["steps", "evaluations"] if self.first.experiment.get("budget") else []
         prunings = [result.experiment.get("pruning", {}) if self.sparsity else {} for result in self.results]
         known = set.intersection(*map(set, prunings))  # older rows lack settings that were added later
         experiments = [

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 #: A metric's name, its unit, and its number of decimals.
 _METRICS = {"accuracy": ("top-1 accuracy", " %", 2), "bpc": ("bits per character", "", 3)}
@@ -41,6 +40,15 @@ def difference(value: float | None, metric: str) -> str:
         return NONE
     text = f"{value:+.{_METRICS[metric][2]}f}"
     return text[1:] if not float(text) else text.replace("-", "−")
+
+
+def interval(ends: tuple[float, float] | None, metric: str) -> str:
+    """An interval of values of a metric; a dash if there is none.
+
+    >>> interval((95.317, 98.679), "accuracy"), interval(None, "bpc")
+    ('95.32 to 98.68', '–')
+    """
+    return NONE if ends is None else f"{quality(ends[0], metric)} to {quality(ends[1], metric)}"
 
 
 def amount(number: float) -> str:
@@ -81,16 +89,6 @@ def percent(fraction: float) -> str:
     ('90 %', '97.5 %')
     """
     return f"{100 * fraction:g} %"
-
-
-def shares(fractions: Sequence[float]) -> str:
-    """The range of some fractions, in percent.
-
-    >>> shares([0.5, 0.25, 0.75]), shares([0.501, 0.5])
-    ('25 to 75 %', '50 %')
-    """
-    least, most = share(min(fractions), 1), share(max(fractions), 1)
-    return most if least == most else f"{least.removesuffix(' %')} to {most}"
 
 
 def duration(seconds: float) -> str:

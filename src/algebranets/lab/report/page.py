@@ -1,4 +1,4 @@
-"""Writes a report: one self-contained page, and its figures, tables and rows as separate files."""
+"""Writes a report: for each study a self-contained page, and its figures, tables and rows as separate files."""
 
 from __future__ import annotations
 
@@ -6,66 +6,85 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from algebranets import files
 from algebranets.lab.drawing import svg
 from algebranets.lab.report import summary
-from algebranets.lab.report.numbers import NONE, duration, quality
-from algebranets.lab.report.paper.departures import TITLES
-from algebranets.lab.report.parts import Cell, Sheet
+from algebranets.lab.report.group import Group
+from algebranets.lab.report.markdown import markdown, title
+from algebranets.lab.report.numbers import NONE, duration, interval, quality
+from algebranets.lab.report.parts import INTERVAL, Cell, Sheet
 from algebranets.lab.report.pictures import joint_panels, pictures
 from algebranets.lab.report.study import Study, studies
 from algebranets.lab.report.tables import sheets
 from algebranets.lab.report.words import environment
 from algebranets.lab.train.results import Result
 
+#: The name of a study's page.
+PAGE = "report.html"
 #: Pairs of a name and its value, as text.
 Facts = tuple[tuple[str, str], ...]
 
 
 def write(results: Iterable[Result], folder: Path) -> Path:
-    """Write a report on finished runs: ``report.html``, its figures, ``tables.md`` and ``rows.jsonl``.
+    """Write a report on finished runs: for each recipe a folder with a page, its figures, tables and rows.
 
-    ``algebranets report rows.jsonl`` writes the same report again.
+    The folder of a recipe has its name and holds ``report.html``, the figures as SVG, ``tables.md`` and ``rows.jsonl``.
+    ``algebranets report rows.jsonl`` writes the same folder again. If there are several recipes, ``index.html`` in
+    ``folder`` lists their pages.
 
     Args:
         results: Finished runs of one or several recipes.
         folder: The folder to write to; created if it does not exist.
 
     Returns:
-        The path of the page.
+        The path of the page, or of ``index.html`` if there are several pages.
     """
-    results = list(results)
     found = studies(results)
     if not found:
         raise ValueError("there must be at least one result to report; got none.")
     sections = [_section(study) for study in found]
+    names = [section["name"] for section in sections]
+    if len(set(names)) < len(names):
+        recipes = ", ".join(study.recipe for study in found)
+        raise ValueError(f"the names of recipes must differ in letters or digits; got {recipes}. Report them apart.")
+    facts = {"site": documentation_site(), "has_index": len(found) > 1}
     for study, section in zip(found, sections, strict=True):
-        panels = {name: text for picture in section["pictures"] for name, text in picture.panels.items()}
-        for name, text in (panels | joint_panels(study, panels)).items():
-            files.write(folder / f"{section['name']}-{name}.svg", svg.standalone(text))
-    files.write(folder / "tables.md", markdown(found))
-    files.write(folder / "rows.jsonl", "".join(json.dumps(asdict(result)) + "\n" for result in results))
-    page = folder / "report.html"
-    files.write(page, environment().get_template("page.html").render(sections=sections))
-    return page
+        _write_study(study, section, folder / section["name"], facts)
+    if len(found) == 1:
+        return folder / names[0] / PAGE
+    index = folder / "index.html"
+    files.write(index, environment().get_template("index.html").render(sections=sections, page=PAGE, **facts))
+    return index
 
 
-def markdown(found: list[Study]) -> str:
-    """The headline and all tables of each study, as Markdown."""
-    parts = []
-    for study in found:
-        parts += [f"## {_title(study)}\n", f"{summary.headline(study)}\n", *(s.markdown() for s in sheets(study))]
-    return "\n".join(parts)
+def _write_study(study: Study, section: dict[str, Any], folder: Path, facts: dict[str, Any]) -> None:
+    panels = {name: text for picture in section["pictures"] for name, text in picture.panels.items()}
+    for name, text in (panels | joint_panels(study, panels)).items():
+        files.write(folder / f"{section['name']}-{name}.svg", svg.standalone(text))
+    files.write(folder / "tables.md", markdown(study))
+    files.write(folder / "rows.jsonl", "".join(json.dumps(asdict(run)) + "\n" for run in study.runs))
+    files.write(folder / PAGE, environment().get_template("page.html").render(section=section, **facts))
+
+
+def documentation_site() -> str:
+    """The address of the documentation site, from the metadata of the package; empty if it names none."""
+    try:
+        found = metadata.metadata("algebranets").get_all("Project-URL") or []
+    except metadata.PackageNotFoundError:  # the package is used from a folder, without an installation
+        return ""
+    addresses: dict[str, str] = dict(entry.split(", ", 1) for entry in found)
+    return addresses.get("Documentation", addresses.get("Homepage", ""))
 
 
 def _section(study: Study) -> dict[str, Any]:
     environments = list(dict.fromkeys(_flat(run.environment) for run in study.runs))
     return {
         "name": re.sub(r"[^\w-]+", "-", study.recipe),  # in file names and anchors
-        "title": _title(study),
+        "title": title(study),
         "headline": summary.headline(study),
         "cards": summary.cards(study),
         "sheets": sheets(study),
@@ -76,10 +95,6 @@ def _section(study: Study) -> dict[str, Any]:
         "environments": environments,
         "settings": _settings(study),
     }
-
-
-def _title(study: Study) -> str:
-    return TITLES.get(study.recipe, study.recipe)
 
 
 def _flat(settings: Mapping[str, Any], prefix: str = "") -> Facts:
@@ -110,9 +125,11 @@ def _runs_sheet(study: Study, environments: list[Facts]) -> Sheet:
     rows = []
     for group in study.groups:
         for run in group.results:
-            cells = [study.name(group), str(run.seed), quality(run.value, run.metric), f"{run.steps:,}"]
+            alone = Group((run,))
+            cells = [study.name(group), quality(run.value, run.metric), interval(alone.interval, run.metric)]
+            cells += [str(run.seed), f"{run.steps:,}"]
             cells += [duration(run.seconds), *(str(run.environment.get(key, NONE)) for key in ("device", "commit"))]
             cells.append(str(environments.index(_flat(run.environment)) + 1))
             rows.append(tuple(map(Cell, cells)))
-    headings = ("network", "seed", study.metric, "steps", "time", "device", "commit", "environment")
-    return Sheet("Runs", headings, tuple(rows))
+    headings = ("network", study.metric, INTERVAL, "seed", "steps", "time", "device", "commit", "environment")
+    return Sheet("Runs", headings, tuple(rows)).compact()

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from algebranets.lab.report import curves, figures
-from algebranets.lab.report.group import Group
+from algebranets.lab.report.group import COSTS, Group
 from algebranets.lab.report.pruned import figures as pruned
 from algebranets.lab.report.study import Study
 from algebranets.lab.report.words import sentence
@@ -32,9 +32,11 @@ class Picture:
 
 def pictures(study: Study) -> Iterator[Picture]:
     """Every figure of a study: quality against cost, pruned networks, learning curves."""
-    if study.finished and not study.is_about_pruning:  # pruned networks have figures of their own, below
-        caption = sentence("captions", figure="trade-off", has_paper=any(group.printed for group in study.rows))
-        panels = {cost: figures.trade_off(study, (cost,)) for cost in figures.COSTS}
+    has_paper = any(group.printed for group in study.finished)
+    has_several = len(study.finished) > 1 or has_paper
+    if has_several and not study.is_about_pruning:  # pruned networks have figures of their own, below
+        caption = sentence("captions", figure="trade-off", has_paper=has_paper)
+        panels = {cost: figures.trade_off(study, (cost,)) for cost in COSTS}
         yield Picture("Quality and cost", caption, panels)
     drawn = {measure.replace("_", "-"): pruned.quality_left(study, (measure,)) for measure in pruned.MEASURES}
     drawn["criteria"] = pruned.criteria(study)

@@ -1,4 +1,4 @@
-"""The rule by which reports call a difference significant."""
+"""The rule by which reports call a difference significant, and the interval of an accuracy."""
 
 from __future__ import annotations
 
@@ -8,6 +8,28 @@ from statistics import fmean, variance
 
 #: A difference is significant if it is larger than this many standard errors.
 NUM_ERRORS = 2
+#: The quantile of the normal distribution for 95 % intervals.
+_QUANTILE = 1.959964
+
+
+def wilson_interval(accuracy: float, num_test: int) -> tuple[float, float]:
+    """The Wilson interval of an accuracy: 95 % of such intervals contain the accuracy on all possible test images.
+
+    >>> [round(end, 2) for end in wilson_interval(97.5, 360)]
+    [95.32, 98.68]
+
+    Args:
+        accuracy: The accuracy on the test images, in percent.
+        num_test: The number of test images.
+
+    Returns:
+        The ends of the interval, in percent.
+    """
+    share = min(max(accuracy / 100, 0), 1)  # rounding can lead to slightly more than 100 %
+    spread = _QUANTILE**2 / num_test
+    center = (share + spread / 2) / (1 + spread)
+    half = _QUANTILE * math.sqrt(share * (1 - share) / num_test + spread / (4 * num_test)) / (1 + spread)
+    return 100 * max(center - half, 0), 100 * min(center + half, 1)
 
 
 def standard_error(values: Sequence[float], others: Sequence[float] | float) -> float | None:

@@ -4,30 +4,26 @@ from __future__ import annotations
 
 from typing import Any
 
-from algebranets.lab.report.equal_quality import matched
-from algebranets.lab.report.group import Group
-from algebranets.lab.report.numbers import share, shares
+from algebranets.lab.report import claim
+from algebranets.lab.report.group import COSTS
+from algebranets.lab.report.numbers import interval
 from algebranets.lab.report.paper.departures import DEPARTURES
-from algebranets.lab.report.paper.rows import SIZES, printed_rows
-from algebranets.lab.report.parts import Card
+from algebranets.lab.report.paper.rows import printed_rows
+from algebranets.lab.report.parts import Card, spread
 from algebranets.lab.report.pruned import summary as pruned
-from algebranets.lab.report.significance import is_significant, standard_error
 from algebranets.lab.report.study import Study
 from algebranets.lab.report.words import paragraphs, sentence
-from algebranets.lab.train.results import label
 
 #: If there are more networks than this, they are counted instead of named.
 _MAX_NAMED = 8
 
 
 def headline(study: Study) -> str:
-    """The study in one sentence.
+    """The study in one to three sentences.
 
-    It compares a network over an algebra with the real network of the recipe's own size, or with the largest real one
-    if that was not trained. The network over an algebra is the one with the fewest parameters among those that are not
-    significantly worse. If all are worse, it is the best one. If several sizes of the real network were trained and the
-    cost of a real network of the same quality is known, all sizes of the network are compared with that cost. In a
-    study of pruning, the headline is about a pruned network.
+    They compare M2(R) with R at equal multiply-adds and at equal parameters, as the paper's claim does; `claim.pairs`
+    has the rule. They say so if the runs do not allow that comparison. In a study of pruning, they are about a pruned
+    network.
     """
     return sentence("headline", metric=study.metric, shared=_shared(study), **_comparison(study))
 
@@ -39,6 +35,7 @@ def cards(study: Study) -> list[Card]:
     lines = paragraphs(
         "cards",
         metric=study.metric,
+        more_is_better=study.more_is_better,
         **_comparison(study),
         widest=widest and {
             "name": study.name(widest),
@@ -80,63 +77,33 @@ def _with_one_seed(study: Study) -> str:
 
 
 def _comparison(study: Study) -> dict[str, Any]:
-    """Values about the network in the headline. At most one of the four is not None."""
-    found: dict[str, Any] = {"pruned": None, "series": None, "pair": None, "best": None}
+    """Values about the networks in the headline. At most one of pruned, pairs and alone is not empty."""
+    found: dict[str, Any] = {"pruned": None, "pairs": [], "alone": None, "missing": [], "claimed": claim.CLAIMED}
     if study.is_about_pruning and (chosen := pruned.facts(study)):
         return found | {"pruned": chosen}
     if not study.finished:
         return found
-    reals = [group for group in study.finished if group.is_real]
-    others = [group for group in study.finished if not group.is_real]
-    if not reals or not others:
-        best = study.best(study.finished)
-        return found | {"best": _facts(study, best) | {"parameters": best.first.parameters}}
-    real = max(reals, key=lambda group: (study.is_own_size(group), group.first.parameters))
-    ours = _smallest_as_good(study, others, real) or study.best(others)
-    if series := _series(study, ours):
-        return found | {"series": series}
+    if not (pairs := claim.pairs(study)):
+        return found | {"alone": _alone(study)}
+    known = {pair.equal for pair in pairs}
     return found | {
-        "pair": _facts(study, ours)
-        | {
-            "real": real.mean,
-            "away": ours.mean - real.mean,
-            "parameters": share(ours.first.parameters, real.first.parameters),
-            "multiplies": share(ours.first.multiplies, real.first.multiplies),
-        }
+        "pairs": [claim.facts(study, pair) for pair in pairs],
+        "missing": [name for cost, name in reversed(COSTS.items()) if cost not in known],
     }
 
 
-def _facts(study: Study, group: Group) -> dict[str, Any]:
-    return {"name": study.name(group), "mean": group.mean}
-
-
-def _smallest_as_good(study: Study, groups: list[Group], real: Group) -> Group | None:
-    """The network with the fewest parameters among those that are as good as ``real``; None if none is."""
-    as_good = [group for group in groups if _is_as_good(study, group, real)]
-    return min(as_good, key=lambda group: (group.first.parameters, group.first.multiplies), default=None)
-
-
-def _is_as_good(study: Study, ours: Group, real: Group) -> bool:
-    """Whether ``ours`` is not worse than ``real``, or the difference is known not to be significant."""
-    if not study.is_better(real.mean - ours.mean):
-        return True
-    can_be_judged = standard_error(ours.values, real.values) is not None
-    return can_be_judged and not is_significant(ours.values, real.values)
-
-
-def _series(study: Study, ours: Group) -> dict[str, str] | None:
-    """All sizes of a network, compared with real networks of the same quality; None if ``ours`` has no such match."""
-    name = _sizeless(study, ours)
-    alike = [(group, real) for group, real in matched(study) if _sizeless(study, group) == name]
-    if not any(group is ours for group, _ in alike):
-        return None
+def _alone(study: Study) -> dict[str, Any]:
+    """Values about the network of the recipe's own size, or the largest one, for a study without a comparison."""
+    group = max(
+        claim.plain(study, study.finished), key=lambda group: (study.is_own_size(group), group.first.parameters)
+    )
     return {
-        "name": name,
-        "parameters": shares([group.first.parameters / real.parameters for group, real in alike]),
-        "multiplies": shares([group.first.multiplies / real.multiplies for group, real in alike]),
+        "name": study.name(group),
+        "mean": group.mean,
+        "spread": spread(group),
+        "interval": group.interval and interval(group.interval, study.metric),
+        "num_test": group.num_test,
+        "is_real": group.is_real,
+        "parameters": group.first.parameters,
+        "multiplies": group.first.multiplies,
     }
-
-
-def _sizeless(study: Study, group: Group) -> str:
-    """A network's name without its size."""
-    return label(group.algebra, 1, {key: value for key, value in study.changed(group).items() if key not in SIZES})

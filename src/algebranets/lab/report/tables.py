@@ -6,18 +6,21 @@ from algebranets.algebra import CATALOGUE
 from algebranets.lab.report import equal_quality
 from algebranets.lab.report.group import Group
 from algebranets.lab.report.numbers import NONE, amount, duration, quality, share
-from algebranets.lab.report.paper.rows import SIZES, claim
-from algebranets.lab.report.parts import Cell, Sheet, difference_cell, mean_and_deviation
+from algebranets.lab.report.paper.rows import SIZES, printed_claim
+from algebranets.lab.report.parts import INTERVAL, Cell, Sheet, difference_cell, interval_cell, mean_and_deviation
 from algebranets.lab.report.pruned import tables as pruned
 from algebranets.lab.report.study import Study
 from algebranets.lab.report.words import paragraphs
 
 
 def sheets(study: Study) -> list[Sheet]:
-    """All tables of a study except empty ones: networks, costs at equal quality, ablations, pruned networks."""
+    """All tables of a study: networks, costs at equal quality, ablations, pruned networks.
+
+    Empty tables are left out, and so are columns without any value. The second column has the metric.
+    """
     found = [rows_sheet(study)] if study.rows else []
     found += [equal_quality_sheet(study), ablations_sheet(study), *pruned.sheets(study)]
-    return [sheet for sheet in found if sheet.rows]
+    return [sheet.compact() for sheet in found if sheet.rows]
 
 
 def rows_sheet(study: Study) -> Sheet:
@@ -32,40 +35,50 @@ def _paper_sheet(study: Study) -> Sheet:
         there = group.printed
         rows.append((
             Cell(study.name(group)),
+            Cell(mean_and_deviation(group)),
+            interval_cell(group),
+            Cell(there.quality if there else NONE),
+            difference_cell(study, group, float(there.quality) if there else None),
             Cell(amount(group.first.parameters)),
             Cell(f"{there.parameters} M" if there and there.parameters else NONE),
             Cell(amount(group.first.multiplies)),
-            Cell(there.quality if there else NONE),
-            Cell(mean_and_deviation(group)),
-            difference_cell(study, group, float(there.quality) if there else None),
             Cell(duration(group.seconds)),
         ))  # fmt: skip
     headings = (
-        "network", "parameters", "parameters, paper", "multiply-adds", f"{study.metric}, paper",
-        f"{study.metric}, ours", "difference", "training time",
+        "network", f"{study.metric}, ours", INTERVAL, f"{study.metric}, paper", "difference", "parameters",
+        "parameters, paper", "multiply-adds", "training time",
     )  # fmt: skip
-    return Sheet("Compared with the paper", headings, tuple(rows), _rows_notes(study, is_beside_paper=True))
+    return Sheet(
+        "Compared with the paper", headings, tuple(rows), _rows_notes(study, "the paper's", is_beside_paper=True)
+    )
 
 
 def _real_sheet(study: Study) -> Sheet:
+    reals = [_find_real(study, group) for group in study.rows]
     rows = []
-    for group in study.rows:
-        real = _find_real(study, group)
+    for group, real in zip(study.rows, reals, strict=True):
         rows.append((
             Cell(study.name(group)),
+            Cell(mean_and_deviation(group)),
+            interval_cell(group),
+            difference_cell(study, group, real),
             Cell(amount(group.first.parameters)),
             Cell(share(group.first.parameters, real.first.parameters) if real else NONE),
             Cell(amount(group.first.multiplies)),
             Cell(share(group.first.multiplies, real.first.multiplies) if real else NONE),
-            Cell(mean_and_deviation(group)),
-            difference_cell(study, group, real),
             Cell(duration(group.seconds)),
         ))  # fmt: skip
-    headings = ("network", "parameters", "of R", "multiply-adds", "of R", study.metric, "difference", "training time")
-    return Sheet("Compared with the real network", headings, tuple(rows), _rows_notes(study, is_beside_paper=False))
+    headings = (
+        "network", study.metric, INTERVAL, "difference", "parameters", "of R", "multiply-adds", "of R", "training time",
+    )  # fmt: skip
+    is_compared = any(reals)
+    title = "Compared with the real network" if is_compared else "Networks"
+    notes = _rows_notes(study, "that of the real network of the same width" if is_compared else "")
+    return Sheet(title, headings, tuple(rows), notes)
 
 
-def _rows_notes(study: Study, is_beside_paper: bool) -> tuple[str, ...]:
+def _rows_notes(study: Study, subtracted: str, is_beside_paper: bool = False) -> tuple[str, ...]:
+    """Notes below the table of networks; ``subtracted`` says what differences are to, if there are any."""
     rows = [
         {
             "name": study.name(group),
@@ -82,7 +95,9 @@ def _rows_notes(study: Study, is_beside_paper: bool) -> tuple[str, ...]:
             "notes/rows",
             metric=study.metric,
             more_is_better=study.more_is_better,
+            subtracted=subtracted,
             is_beside_paper=is_beside_paper,
+            num_test=study.rows[0].num_test,
             rows=rows,
             has_pruned=bool(study.pruned),
             algebras=[CATALOGUE[name] for name in names if name in CATALOGUE],
@@ -127,14 +142,16 @@ def ablations_sheet(study: Study) -> Sheet:
         baseline = study.baseline(group)
         rows.append((
             Cell(study.name(group)),
-            Cell(NONE if baseline is None else mean_and_deviation(baseline, with_seeds=False)),
             Cell(mean_and_deviation(group)),
+            Cell(NONE if baseline is None else mean_and_deviation(baseline)),
             difference_cell(study, group, baseline),
             Cell(_step_time_ratio(group, baseline)),
             Cell("; ".join(_claims(study, group, baseline)) or NONE),
         ))  # fmt: skip
-    headings = ("variant", "without the change", "with it", "difference", "time of a step", "the paper says")
-    return Sheet("Ablations", headings, tuple(rows), tuple(paragraphs("notes/ablations")), prose=(0, 5))
+    headings = ("variant", study.metric, "without the change", "difference", "time of a step", "the paper says")
+    has_claims = any(row[5].words != NONE for row in rows)
+    notes = paragraphs("notes/ablations", metric=study.metric, has_claims=has_claims)
+    return Sheet("Ablations", headings, tuple(rows), tuple(notes), prose=(0, 5))
 
 
 def _step_time_ratio(group: Group, baseline: Group | None) -> str:
@@ -149,4 +166,4 @@ def _claims(study: Study, group: Group, baseline: Group | None) -> list[str]:
     if group.printed and baseline and baseline.printed:
         away = float(group.printed.quality) - float(baseline.printed.quality)
         said.append(f"{round(away, 3):+g} in its table".replace("-", "−"))
-    return said + [text for text in (claim(*change) for change in study.changed(group).items()) if text]
+    return said + [text for text in (printed_claim(*change) for change in study.changed(group).items()) if text]

@@ -16,7 +16,7 @@ from algebranets.lab.report.significance import NUM_ERRORS
 def paragraphs(template: str, **facts: Any) -> list[str]:
     """The paragraphs of a text template, each on one line.
 
-    >>> paragraphs("notes/ablations")[0]
+    >>> paragraphs("notes/ablations", metric="accuracy", has_claims=True)[0]
     "The paper's statements are about ResNet-50 on ImageNet, unless they name a table."
 
     Args:
@@ -60,5 +60,9 @@ def _on_one_line(value: Any) -> Any:
 
 
 def _unbroken(text: str) -> str:
-    """Put no-break spaces between numbers and their units."""
-    return re.sub(r"(?<=\d) (?=[%±MkG(])|(?<=±) ", "\u00a0", text)
+    """Put no-break spaces between numbers and their units, and into intervals.
+
+    >>> _unbroken("94.18 ± 0.09 (3 seeds)").split(" ")[0].split(), _unbroken("1 to 2, 17 min").split(" ")
+    (['94.18', '±', '0.09'], ['1\\xa0to\\xa02,', '17\\xa0min'])
+    """
+    return re.sub(r"(?<=\d) (?=[%±]|(?:[MkGsh]|min|seeds?|to)\b)|(?<=±) |(?<=\bto) (?=\d)", "\u00a0", text)

@@ -13,6 +13,7 @@ import lightning.pytorch as pl
 import torch
 from lightning.pytorch.callbacks import Callback
 
+from algebranets import checks
 from algebranets.lab.data import Share
 from algebranets.lab.train import plan as plans
 from algebranets.lab.train.callbacks import StepSeed
@@ -43,9 +44,25 @@ class Seconds(NamedTuple):
     checkpoint: float
     spent: float
 
+    @classmethod
+    def read(cls, folder: RunFolder) -> Seconds | None:
+        """The seconds that a run with a budget has written to ``environment.json``; None if it has not."""
+        found = folder.environment().get("timed")
+        if found is None:
+            return None
+        try:
+            seconds = cls(**checks.options("timed", found, cls))
+            for name, value in seconds._asdict().items():
+                checks.positive(f"timed.{name}", value, or_zero=name != "step")
+        except ValueError as error:
+            raise ValueError(f"{folder.path / 'environment.json'}: {error} Remove it to go on without it.") from None
+        return seconds
 
-def fit(experiment: Experiment, hardware: Hardware, begun: float) -> Experiment:
-    """The experiment with as many steps as fit into its budget, and fewer evaluations if they would take too long.
+
+def fit(experiment: Experiment, hardware: Hardware, begun: float) -> tuple[Experiment, Seconds]:
+    """The experiment with as many steps as fit into its budget, and the times that were measured for that.
+
+    There are fewer evaluations if they would take too long.
 
     Args:
         experiment: An experiment with a budget.
@@ -64,7 +81,7 @@ def fit(experiment: Experiment, hardware: Hardware, begun: float) -> Experiment:
             f"a budget of {experiment.budget:g} s must hold a step at least: one takes {seconds.step:.3g} s, an "
             f"evaluation {evaluation:.3g} s, and starting and timing them {seconds.spent:.3g} s. Give more."
         )
-    return replace(experiment, steps=steps, evaluations=evaluations)
+    return replace(experiment, steps=steps, evaluations=evaluations), seconds
 
 
 class Stopwatch(Callback):
@@ -112,7 +129,7 @@ def _time_trial(experiment: Experiment, hardware: Hardware, begun: float) -> Sec
             replace(hardware, loggers=()),
             RunFolder(Path(folder)),
             model,
-            evaluate_every=plan.evaluate_every,
+            evaluate_every=plan.evaluate_every(),
             clip=experiment.optimizer.clip,
             callbacks=[*capturing(hardware), StepSeed(experiment.seed), watch],
         )

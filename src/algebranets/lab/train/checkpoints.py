@@ -95,7 +95,10 @@ class Checkpoints(Callback):
         saved = checkpoint.get("experiment")
         if saved is None:
             return
-        theirs, mine = (dict(e.settings()) for e in (Experiment.from_dict(json.loads(saved)), self.plan.experiment))
+        before, now = Experiment.from_dict(json.loads(saved)), self.plan.experiment
+        if not before.replanned_at:  # saved before the budget changed the number of steps
+            now = now.first_plan()
+        theirs, mine = (dict(experiment.settings()) for experiment in (before, now))
         changed = [name for name in mine | theirs if theirs.get(name) != mine.get(name)]
         if changed:
             name = changed[0]

@@ -30,11 +30,12 @@ def device_name(device: torch.device | str) -> str:
     """The name of a device, as its driver or the system gives it.
 
     >>> device_name("cpu")  # doctest: +ELLIPSIS
-    '..., ... threads'
+    '..., ... thread...'
     """
     if torch.device(device).type == "cuda":
         return torch.cuda.get_device_name(device)
-    return f"{platform.machine()}, {torch.get_num_threads()} threads"
+    threads = torch.get_num_threads()
+    return f"{platform.machine()}, {threads} thread{'s' * (threads > 1)}"
 
 
 def commit() -> str:

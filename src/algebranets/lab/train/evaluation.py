@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+from lightning.pytorch.callbacks import Callback
 
 from algebranets import checks
 from algebranets.lab.data import Share, corpora
@@ -17,7 +19,7 @@ from algebranets.lab.train.loaders import EvaluationLoader
 from algebranets.lab.train.memory import within_memory
 from algebranets.lab.train.plan import TextPlan
 from algebranets.lab.train.settings import Images, Texts
-from algebranets.lab.train.trainer import make_trainer, quiet
+from algebranets.lab.train.trainer import interruptible, make_trainer, quiet
 from algebranets.models.weights import describe, load
 
 #: The least number of segments of ``eval_length`` characters in each row, if a file is evaluated in several rows.
@@ -27,6 +29,7 @@ HARDWARE_FIELDS = ("accelerator", "precision", "data", "threads")
 
 
 @quiet()
+@interruptible()
 @within_memory()
 def evaluate(
     path: Path,
@@ -35,6 +38,8 @@ def evaluate(
     text: Path | None = None,
     split: str = "valid",
     settings: Mapping[str, Any] | None = None,
+    weights: Path | None = None,
+    callbacks: Iterable[Callback] = (),
 ) -> dict[str, float]:
     """Evaluate a finished run's weights, on its own data or on a file.
 
@@ -44,6 +49,8 @@ def evaluate(
         text: A file to evaluate a language model on; the whole file is used.
         split: The part of a language model's own text: "train", "valid" or "test".
         settings: Settings of evaluation that differ from the run's, such as ``{"data.eval_window": 4608}``.
+        weights: A file of weights to evaluate instead of the run's own, such as a copy in half precision.
+        callbacks: Lightning callbacks, such as a progress bar.
 
     Returns:
         The metrics by name. For a text also ``characters``, the number of predicted characters.
@@ -55,14 +62,14 @@ def evaluate(
     if isinstance(experiment.data, Images) and (text is not None or split != "valid"):
         name = experiment.model["name"]
         raise ValueError(f"{path} holds a {name}, which classifies images; give a run of a language model.")
-    model = load(path)
+    model = load(weights or path)
     hardware = hardware or Hardware.of(folder, HARDWARE_FIELDS)
     plan = plans.make(experiment, hardware.data) if text is None else _reading(experiment, text)
     if isinstance(plan, TextPlan):
         plan.data = replace(plan.data, valid=plan.data.part(split))
     task = plan.task(model)
     with hardware.fixed_rounding() as hardware:
-        trainer = make_trainer(hardware, folder, model)
+        trainer = make_trainer(hardware, folder, model, callbacks=callbacks)
         device, share = trainer.strategy.root_device, Share(trainer.global_rank, trainer.world_size)
         trainer.validate(task, EvaluationLoader(plan.evaluation(device, share)), verbose=False)
     return task.measured | ({"characters": len(plan.data.valid) - 1} if isinstance(plan, TextPlan) else {})

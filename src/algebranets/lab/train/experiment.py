@@ -27,6 +27,8 @@ _OVERRULED = {"epochs": ("steps", "budget"), "steps": ("budget",), "budget": ("s
 OWN_OPTIONS = ("recipe", "algebra", "width", "seed")
 #: Model options that are determined by the data.
 DECIDED_BY_DATA = ("model.num_classes", "model.in_channels", "model.vocab_size")
+#: Settings that a run with a budget decides while it trains.
+DECIDED_BY_BUDGET = ("replanned_at", "replanned_from")
 #: The largest number of steps in a run: names of checkpoints have nine digits.
 MAX_STEPS = 10**9 - 1
 
@@ -53,6 +55,8 @@ class Experiment:
         evaluations: The number of evaluations, including the one at the end.
         judged_over: The result is the best evaluation in this last share of training; 0 means the last evaluation only.
         changes: The settings that differ from the recipe's, by dotted name.
+        replanned_at: The step at which a run with a budget changed ``steps``; 0 if it did not. A run sets it.
+        replanned_from: The number of steps before that change.
 
     >>> experiment = Experiment("mine", "M2R", {"name": "gru_lm"}, Texts("enwik8", 16, 128), Optimizer(lr=0.1), steps=9)
     >>> experiment.changed({"optimizer.lr": 0.2}).changes
@@ -75,6 +79,8 @@ class Experiment:
     evaluations: int = 20
     judged_over: float = 0.0
     changes: Mapping[str, Any] = field(default_factory=dict)
+    replanned_at: int = 0
+    replanned_from: int = 0
 
     def __post_init__(self) -> None:
         checks.fields(self)
@@ -91,6 +97,11 @@ class Experiment:
                 f"and budget={self.budget}."
             )
         checks.between("steps", self.steps, 0, MAX_STEPS)
+        if self.replanned_at and not 0 < self.replanned_at < min(self.steps, self.replanned_from):
+            raise ValueError(
+                f"replanned_at must be a step before the end of both plans, replanned_from={self.replanned_from} and "
+                f"steps={self.steps}; got {self.replanned_at}."
+            )
         object.__setattr__(self, "model", _complete(self.model))
         if isinstance(self.data, Texts) and self.data.eval_window and "window" not in self.model:
             raise ValueError(f"data.eval_window must be left out: a {self.model['name']} has no window.")
@@ -124,8 +135,11 @@ class Experiment:
             known = dict(experiment.settings())
             if name in DECIDED_BY_DATA:
                 raise ValueError(f"{name} cannot be set: the data decides it. Leave it out, or set data.name.")
+            if name in DECIDED_BY_BUDGET:
+                raise ValueError(f"{name} cannot be set: a run with a budget decides it. Leave it out, or set budget.")
             if name not in known or name in OWN_OPTIONS:
-                raise _no_setting(name, [key for key in known if key not in OWN_OPTIONS + DECIDED_BY_DATA])
+                hidden = OWN_OPTIONS + DECIDED_BY_DATA + DECIDED_BY_BUDGET
+                raise _no_setting(name, [key for key in known if key not in hidden])
             first, _, rest = name.partition(".")
             part = getattr(experiment, first)
             if name == "model.name":
@@ -143,6 +157,16 @@ class Experiment:
                 new: dict[str, Any] = {first: part, **overruled}
                 experiment = replace(experiment, **new, changes={**kept, name: value})
         return experiment
+
+    def replanned(self, steps: int, step: int) -> Experiment:
+        """A copy in which the number of steps becomes ``steps`` after ``step`` steps."""
+        return replace(self, steps=steps, replanned_at=step, replanned_from=self.steps)
+
+    def first_plan(self) -> Experiment:
+        """The experiment before its number of steps was changed; the experiment itself if it was not."""
+        if not self.replanned_at:
+            return self
+        return replace(self, steps=self.replanned_from, replanned_at=0, replanned_from=0)
 
     def settings(self) -> Iterator[tuple[str, Any]]:
         """Yield the dotted name and the value of every setting."""

@@ -17,10 +17,10 @@ import fcntl
 import json
 import logging
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from algebranets import algebra as algebras
 from algebranets import files
@@ -35,6 +35,19 @@ NUM_KEPT_CHECKPOINTS = 2
 
 _AS_WRITTEN = "It must be as `algebranets train` wrote it."
 _REMOVE = "Remove it to go on without it."
+
+
+class Evaluated(NamedTuple):
+    """How far an evaluation is: batches done, of how many, and its seconds so far."""
+
+    done: int
+    batches: int
+    seconds: float
+
+    @property
+    def seconds_left(self) -> float:
+        """The seconds to the end, if the other batches take as long."""
+        return self.seconds / self.done * (self.batches - self.done)
 
 
 @dataclass(frozen=True)
@@ -81,6 +94,10 @@ class RunFolder:
                 f"{self.path} holds another experiment. Go on with that one by `algebranets train --resume "
                 f"{self.path}`, or give this one a folder of its own by --out."
             )
+        self.write_experiment(experiment)
+
+    def write_experiment(self, experiment: Experiment) -> None:
+        """Write ``config.json``."""
         files.write(self.config, json.dumps(experiment.to_dict(), indent=1) + "\n")
 
     def holds(self, experiment: Experiment) -> bool:
@@ -90,8 +107,9 @@ class RunFolder:
         mine = self.experiment()
         same_algebra = algebras.get(mine.algebra) == algebras.get(experiment.algebra)
         mine = replace(mine, algebra=experiment.algebra)
-        if mine.budget:  # the budget decided these when the run started
-            mine = replace(mine, steps=experiment.steps, evaluations=experiment.evaluations)
+        if mine.budget:  # the budget decided these
+            experiment = experiment.first_plan()
+            mine = replace(mine.first_plan(), steps=experiment.steps, evaluations=experiment.evaluations)
         return same_algebra and mine == experiment
 
     def experiment(self) -> Experiment:
@@ -99,7 +117,10 @@ class RunFolder:
         try:
             saved = files.parse(self.config.read_bytes(), self.config, _AS_WRITTEN)
         except (FileNotFoundError, NotADirectoryError):
-            raise ValueError(f"{self.path} is no run's folder: it has no config.json.") from None
+            why = "it has no config.json" if self.path.exists() else "it does not exist"
+            raise ValueError(
+                f"{self.path} is no run's folder: {why}. Give the folder of a run, such as runs/digits/M2R-seed0."
+            ) from None
         if isinstance(saved, dict) and "algebra" in saved:
             saved["algebra"] = self._table(saved["algebra"])
         try:
@@ -148,6 +169,17 @@ class RunFolder:
                 ) from None
             yield
 
+    def is_locked(self) -> bool:
+        """Whether a process is training in this folder now."""
+        try:
+            with (self.path / ".lock").open() as file:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except FileNotFoundError:  # the run never started
+            return False
+        except BlockingIOError:
+            return True
+        return False
+
     # Metrics ---------------------------------------------------------------------------------------------------------
 
     def append(self, row: dict[str, float]) -> None:
@@ -166,12 +198,30 @@ class RunFolder:
                     raise ValueError(f"{where} must hold numbers by name, step and seconds among them. {_REMOVE}")
                 yield row
 
+    def write_evaluated(self, evaluated: Evaluated | None) -> None:
+        """Write how far the evaluation is that runs now; None if none runs."""
+        if evaluated is None:
+            self._evaluated.unlink(missing_ok=True)
+        else:
+            files.write(self._evaluated, json.dumps(evaluated))
+
+    def evaluated(self) -> Evaluated | None:
+        """How far the evaluation is that runs now; None if none runs."""
+        with suppress(OSError, ValueError, TypeError):  # a display of progress must not end a sweep
+            return Evaluated(*json.loads(self._evaluated.read_bytes()))
+        return None
+
+    @property
+    def _evaluated(self) -> Path:
+        return self.path / ".evaluated"
+
     def rewind(self, step: int) -> None:
         """Remove rows and (broken) checkpoints after ``step``, because training will write them again.
 
         Broken checkpoints would count as the newest, so `remove_old_checkpoints` would remove whole ones instead.
         """
         remove(path for path in self.checkpoints() if step_of(path) > step)
+        self.write_evaluated(None)
         for partial in self.path.rglob("*.partial"):  # cut short by a kill
             partial.unlink()
         kept = [row for row in self.rows() if row["step"] <= step]

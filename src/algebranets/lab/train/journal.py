@@ -17,7 +17,7 @@ from lightning.pytorch.utilities import rank_zero_only
 from algebranets import files
 from algebranets.lab.train.checkpoints import Stopped
 from algebranets.lab.train.divergence import check_loss
-from algebranets.lab.train.folder import RunFolder
+from algebranets.lab.train.folder import Evaluated, RunFolder
 from algebranets.lab.train.plan import Plan
 from algebranets.lab.train.tasks import Task
 
@@ -52,13 +52,15 @@ class Journal(Speedometer):
     """Writes metrics to every logger, and evaluations to the log too. A loss that is not finite ends the run.
 
     Args:
+        folder: The run's folder, where it writes how far an evaluation is.
         plan: The plan of the run.
         every: Steps between two rows of metrics. Step 1 and evaluated steps get rows too.
     """
 
-    def __init__(self, plan: Plan[Any, Any], every: int) -> None:
-        self.plan, self.every = plan, every
+    def __init__(self, folder: RunFolder, plan: Plan[Any, Any], every: int) -> None:
+        self.folder, self.plan, self.every = folder, plan, every
         self.step, self.begun = 0, time.monotonic()
+        self.evaluation_begun = self.evaluation_written = 0.0
         #: Whether training or an evaluation has started.
         self.has_begun = False
 
@@ -67,11 +69,25 @@ class Journal(Speedometer):
 
     def on_validation_start(self, *_: Any) -> None:
         self.has_begun = True
+        self.evaluation_begun = self.evaluation_written = time.monotonic()
+
+    def on_validation_batch_end(
+        self, trainer: pl.Trainer, task: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int, *_: Any
+    ) -> None:
+        now = time.monotonic()
+        if trainer.is_global_zero and now - self.evaluation_written >= 1:
+            num_batches = int(sum(trainer.num_val_batches))
+            self.folder.write_evaluated(Evaluated(batch_idx + 1, num_batches, now - self.evaluation_begun))
+            self.evaluation_written = now
 
     def begin(self, step: int, rows: Iterable[dict[str, float]]) -> None:
         """Start the clock for a run that continues from ``step``, at the last time in its earlier ``rows``."""
         self.step = step
         self.begun = time.monotonic() - max((row["seconds"] for row in rows), default=0.0)
+
+    def seconds(self) -> float:
+        """The time of training so far, with that of earlier processes up to their last row."""
+        return time.monotonic() - self.begun
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, task: pl.LightningModule, outputs: Any, batch: Any, *_: Any
@@ -92,13 +108,15 @@ class Journal(Speedometer):
     def on_validation_end(self, trainer: pl.Trainer, task: pl.LightningModule) -> None:
         assert isinstance(task, Task)
         super().on_validation_end(trainer, task)
+        if trainer.is_global_zero:
+            self.folder.write_evaluated(None)
         self._write(trainer, task.measured)
         shown = ", ".join(f"{name} {value:.4g}" for name, value in task.measured.items())
         log.info("step %d of %d: %s", self._step(trainer), task.steps, shown)
 
     def _write(self, trainer: pl.Trainer, metrics: dict[str, float]) -> None:
         step = self._step(trainer)
-        when = {"epoch": step / self.plan.per_epoch, "seconds": time.monotonic() - self.begun}
+        when = {"epoch": step / self.plan.per_epoch, "seconds": self.seconds()}
         for logger in trainer.loggers:
             logger.log_metrics({**when, **metrics}, step)
 

@@ -1,15 +1,14 @@
-"""torch's optimizers and learning-rate schedulers, created from their settings."""
+"""torch's optimizers, created from their settings."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from algebranets.lab.train.settings import Optimizer, Schedule
+from algebranets.lab.train.settings import Optimizer
 from algebranets.nn import TupleLayerNorm, Whitening1d, Whitening2d, Whitening3d
 
 #: Layers whose parameters, scales and offsets, get no weight decay.
@@ -56,10 +55,3 @@ def make_optimizer(model: nn.Module, settings: Optimizer, kept: set[str]) -> tor
     # A fused optimizer would undo float16's loss scaling inside its step, but clipping needs unscaled gradients before.
     optimizer._step_supports_amp_scaling = False
     return optimizer
-
-
-def make_scheduler(
-    optimizer: torch.optim.Optimizer, schedule: Schedule, steps: int
-) -> torch.optim.lr_scheduler.LambdaLR:
-    """Create the scheduler of the learning rate over ``steps`` steps; the rate depends only on the step."""
-    return torch.optim.lr_scheduler.LambdaLR(optimizer, partial(schedule.share, steps=steps))

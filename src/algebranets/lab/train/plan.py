@@ -14,6 +14,7 @@ from torch import nn
 from algebranets.lab import data as datasets
 from algebranets.lab.data import Batches, ImageFolder, ImageTensors, Share, Text
 from algebranets.lab.train.experiment import MAX_STEPS, Experiment
+from algebranets.lab.train.length import Length
 from algebranets.lab.train.settings import Images, Texts
 from algebranets.lab.train.tasks import Classification, Language, Task
 from algebranets.pruning import Pruner
@@ -52,9 +53,23 @@ class Plan(ABC, Generic[SettingsT, DataT]):
         return steps
 
     @property
-    def evaluate_every(self) -> int:
-        """The number of batches between two evaluations."""
-        return math.ceil(self.steps / self.experiment.evaluations)
+    def length(self) -> Length:
+        """The number of steps, and how the budget changed it."""
+        return Length(self.steps, self.experiment.replanned_at, self.experiment.replanned_from)
+
+    def replan(self, steps: int, step: int) -> None:
+        """Change the number of steps, in place.
+
+        Args:
+            steps: The new number of steps.
+            step: The number of steps that are already trained.
+        """
+        self.experiment = self.experiment.replanned(steps, step)
+        self.fitted = replace(self.experiment, model=self.fitted.model)
+
+    def evaluate_every(self, step: int = 0) -> int:
+        """The number of batches between two evaluations, around ``step``."""
+        return self.length.evaluate_every(step, self.experiment.evaluations)
 
     def build(self) -> nn.Module:
         """Build the model, with initial weights from the experiment's seed."""
@@ -63,7 +78,7 @@ class Plan(ABC, Generic[SettingsT, DataT]):
 
     def is_evaluated(self, step: int) -> bool:
         """Whether the model is evaluated after this step."""
-        return step % self.evaluate_every == 0 or step == self.steps
+        return step % self.evaluate_every(step) == 0 or step == self.steps
 
     def pruner(self, model: nn.Module) -> Pruner | None:
         """The pruner of the model, or None if the experiment does not prune."""

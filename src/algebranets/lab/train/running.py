@@ -19,12 +19,14 @@ from algebranets.lab.train.finishing import finish
 from algebranets.lab.train.folder import RunFolder
 from algebranets.lab.train.hardware import Hardware
 from algebranets.lab.train.memory import within_memory
+from algebranets.lab.train.replan import warn_if_missed
 from algebranets.lab.train.results import Result
 from algebranets.lab.train.session import Session
-from algebranets.lab.train.trainer import quiet
+from algebranets.lab.train.trainer import interruptible, quiet
 
 
 @quiet()
+@interruptible()
 @within_memory()
 def run(
     experiment: Experiment, path: Path, hardware: Hardware | None = None, callbacks: Iterable[Callback] = ()
@@ -55,12 +57,20 @@ def run(
     if done is not None and folder.holds(experiment):
         return done
     with _with_threads_of(folder, hardware).fixed_rounding() as hardware:
-        if experiment.budget:  # a run that has started already has its number of steps
-            experiment = folder.experiment() if folder.holds(experiment) else budget.fit(experiment, hardware, begun)
+        timed = None
+        if experiment.budget and folder.holds(experiment):
+            experiment = folder.experiment()  # a run that has started already has its number of steps
+        elif experiment.budget:
+            experiment, timed = budget.fit(experiment, hardware, begun)
         session = Session(experiment, folder, hardware, callbacks)
-        with session.recorded():
-            first_step = session.train()
-            return finish(session.plan, folder, first_step < session.plan.steps) if session.is_first else None
+        with session.recorded(timed and timed._replace(spent=time.monotonic() - begun)):
+            is_trained = session.train() < session.plan.steps
+            if not session.is_first:
+                return None
+            result = finish(session.plan, folder, is_trained)
+            if is_trained:
+                warn_if_missed(folder, session.plan, session.journal)
+            return result
 
 
 def resume(path: Path, hardware: Hardware | None = None, callbacks: Iterable[Callback] = ()) -> Result | None:

@@ -14,18 +14,20 @@ from lightning.pytorch.loggers import CSVLogger
 
 from algebranets.lab.data import Share
 from algebranets.lab.train import plan as plans
+from algebranets.lab.train.budget import Seconds
 from algebranets.lab.train.callbacks import Prune, StepSeed
 from algebranets.lab.train.checkpoint_files import foreign_checkpoint, step_of
 from algebranets.lab.train.checkpoints import Checkpoints, Stopped
 from algebranets.lab.train.cuda_graphs import capturing
 from algebranets.lab.train.environment import environment
-from algebranets.lab.train.experiment import Experiment
+from algebranets.lab.train.experiment import MAX_STEPS, Experiment
 from algebranets.lab.train.folder import RunFolder
 from algebranets.lab.train.hardware import Hardware
 from algebranets.lab.train.journal import Journal, MetricsFile, logging_to
 from algebranets.lab.train.loaders import EvaluationLoader, TrainingLoader
 from algebranets.lab.train.memory import is_out_of_memory
 from algebranets.lab.train.plan import ImagePlan
+from algebranets.lab.train.replan import Replan
 from algebranets.lab.train.trainer import make_trainer, prepare
 
 log = logging.getLogger("algebranets")
@@ -50,15 +52,17 @@ class Session:
         pruner = self.plan.pruner(self.model)
         if pruner is not None and hardware.strategy == "fsdp":
             raise ValueError("pruning needs whole weights, which fsdp cuts in pieces: take --strategy ddp.")
-        self.journal = Journal(self.plan, hardware.log_steps)
-        own = [*capturing(hardware), StepSeed(experiment.seed), self.journal]
+        self.journal = Journal(folder, self.plan, hardware.log_steps)
+        own = [*capturing(hardware), StepSeed(experiment.seed)]
+        own += [Replan(folder, self.plan, self.journal, 60 * hardware.checkpoint_minutes)] if experiment.budget else []
+        own += [self.journal]  # after `Replan`, so that all others see the same plan
         own += [Prune(pruner)] if pruner else []
         own += [Checkpoints(folder, self.plan, hardware.checkpoint_minutes, hardware.checkpoint_steps)]
         self.trainer = make_trainer(
             hardware,
             folder,
             self.model,
-            evaluate_every=self.plan.evaluate_every,
+            evaluate_every=self.plan.evaluate_every(),
             clip=experiment.optimizer.clip,
             loggers=[MetricsFile(folder)],
             callbacks=[*own, *callbacks],
@@ -70,16 +74,21 @@ class Session:
         return self.trainer.is_global_zero
 
     @contextmanager
-    def recorded(self) -> Iterator[None]:
-        """Create and lock the run's folder, write ``environment.json``, and write log messages to the folder."""
+    def recorded(self, timed: Seconds | None = None) -> Iterator[None]:
+        """Create and lock the run's folder, write ``environment.json``, and write log messages to the folder.
+
+        Args:
+            timed: The times that a new run with a budget has measured.
+        """
         if not self.is_first:
             yield
             return
         self.folder.create(self.plan.experiment)
         with self.folder.locked(), logging_to(self.folder):
             where = environment(self.trainer.strategy.root_device)
-            command = self.folder.environment().get("command", _command())  # a resumed run keeps its first command
-            self.folder.write_environment({**where, "command": command, "hardware": self.hardware.to_dict()})
+            first = {"command": _command(), **({"timed": timed._asdict()} if timed else {})}
+            kept = {key: value for key, value in self.folder.environment().items() if key in ("command", "timed")}
+            self.folder.write_environment({**where, **first, **kept, "hardware": self.hardware.to_dict()})
             yield
 
     def train(self) -> int:
@@ -92,13 +101,16 @@ class Session:
         device = self.trainer.strategy.root_device
         share = Share(self.trainer.global_rank, self.trainer.world_size)
         task, evaluation = self.plan.task(self.model), EvaluationLoader(self.plan.evaluation(device, share))
+        task.length = self.plan.length
         evaluated = {row["step"] for row in rows if self.plan.experiment.metric in row}
         with self._restoring(newest):
             if step and self.plan.is_evaluated(step) and step not in evaluated:  # killed or stopped before that
                 self.trainer.validate(task, evaluation, ckpt_path=newest, verbose=False, weights_only=True)
                 self.journal.has_begun = False
             if step < self.plan.steps:
-                batches = TrainingLoader(self.plan.training(device, share), self.plan.steps)
+                # `Checkpoints` ends the run. A budget may add steps, so its batches do not end.
+                stop = MAX_STEPS if self.plan.experiment.budget else self.plan.steps
+                batches = TrainingLoader(self.plan.training(device, share), stop)
                 self.trainer.fit(task, batches, evaluation, ckpt_path=newest, weights_only=True)
         return step
 

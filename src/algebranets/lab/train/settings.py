@@ -56,8 +56,8 @@ class Schedule:
         for milestone in self.milestones:
             checks.between("schedule.milestones", milestone, 0, 1)
 
-    def share(self, step: int, steps: int) -> float:
-        """The factor of the learning rate at step number ``step`` of ``steps``."""
+    def share(self, step: float, steps: int) -> float:
+        """The factor of the learning rate at ``step``, which may lie between two steps, of ``steps``."""
         warm = (step + 1) / (self.warmup * steps) if self.warmup else 1.0
         return min(1.0, warm) * SCHEDULES[self.name](self, step / steps)
 

@@ -28,7 +28,8 @@ from torchmetrics.classification import MulticlassAccuracy
 
 from algebranets.lab.data import IGNORED
 from algebranets.lab.train.cuda_graphs import shapes
-from algebranets.lab.train.optimizers import make_optimizer, make_scheduler, undecayed
+from algebranets.lab.train.length import Length
+from algebranets.lab.train.optimizers import make_optimizer, undecayed
 from algebranets.lab.train.settings import Optimizer, Schedule
 
 
@@ -51,12 +52,19 @@ class Task(pl.LightningModule):
     ) -> None:
         super().__init__()
         self.model = model
-        self.steps, self.label_smoothing = steps, label_smoothing
+        self.label_smoothing = label_smoothing
+        #: The number of training steps. A run with a time budget may replace it while it trains.
+        self.length = Length(steps)
         self.optimizer_settings, self.schedule = optimizer, schedule or Schedule()
         #: The metrics of the last evaluation, by name.
         self.measured: dict[str, float] = {}
         self.nats = MeanMetric()
         self._undecayed = set(undecayed(model))
+
+    @property
+    def steps(self) -> int:
+        """The number of training steps."""
+        return self.length.steps
 
     @abstractmethod
     def training_step(self, batch: tuple[Tensor, ...], batch_idx: int) -> Tensor:
@@ -79,8 +87,12 @@ class Task(pl.LightningModule):
 
     def configure_optimizers(self) -> Any:
         optimizer = make_optimizer(self.model, self.optimizer_settings, self._undecayed)
-        schedule = make_scheduler(optimizer, self.schedule, self.steps)
-        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+        scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, self.rate_factor)
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
+
+    def rate_factor(self, step: int) -> float:
+        """The factor of the learning rate at step number ``step``; it depends on the schedule and the length only."""
+        return self.schedule.share(self.length.scheduled(step), self.length.scheduled_steps)
 
     def configure_gradient_clipping(
         self,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
+import threading
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -125,6 +127,21 @@ class AtomicCheckpointIO(TorchCheckpointIO):
 
     def load_checkpoint(self, path: Any, map_location: Any = "cpu", weights_only: bool | None = True) -> dict[str, Any]:
         return read_checkpoint(Path(path), map_location)
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Let Ctrl-C raise KeyboardInterrupt. Lightning would end the process, and ignore Ctrl-C from then on."""
+    is_main = threading.current_thread() is threading.main_thread()  # only there may handlers be set
+    before = signal.getsignal(signal.SIGINT) if is_main else None
+    try:
+        yield
+    except SystemExit as error:
+        if not isinstance(error.__context__, KeyboardInterrupt):
+            raise
+        if is_main:
+            signal.signal(signal.SIGINT, before)
+        raise KeyboardInterrupt from None
 
 
 @contextmanager

@@ -162,7 +162,8 @@ def figure(files: o.Files, out: o.Out, op: o.RowOps = None) -> None:
     from algebranets.files import write
     from algebranets.lab import bench
     from algebranets.lab.bench import figure
+    from algebranets.lab.drawing import svg
 
     rows = [row for path in files for row in bench.load(path) if not op or row.op in op]
-    write(out, figure.draw(rows))
+    write(out, svg.standalone(figure.draw(rows)))
     say(f"{len(rows)} row{'' if len(rows) == 1 else 's'} drawn in {out}")

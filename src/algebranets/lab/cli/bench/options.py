@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, get_args
+from typing import Annotated
 
 import typer
 
 from algebranets import algebra as algebras
-from algebranets.product import Lowering
+from algebranets.lab.cli import completion
 
 #: The largest number of rows or features, and the largest size of images and texts. No device has memory for more, and
 #: torch can still count the bytes.
 MAX_SIZE, MAX_LENGTH = 2**20, 2**16
-#: The lowerings that can be timed. The reference is left out, because benchmarks time it as the loop.
-LOWERINGS = tuple(name for name in get_args(Lowering) if name != "reference")
+#: The lowerings that can be timed: those of `algebranets.product.Lowering`, which is slow to import, without the
+#: reference, which benchmarks time as the loop.
+LOWERINGS = ("auto", "blocks", "bilinear", "kernels")
 
 
 def _check_algebras(names: list[str] | None) -> list[str] | None:
@@ -25,7 +26,12 @@ def _check_algebras(names: list[str] | None) -> list[str] | None:
 
 Algebras = Annotated[
     list[str] | None,
-    typer.Option("--algebra", callback=_check_algebras, help="Only this algebra; can be repeated."),
+    typer.Option(
+        "--algebra",
+        callback=_check_algebras,
+        help="Only this algebra; can be repeated.",
+        autocompletion=completion.algebras,
+    ),
 ]
 Widths = Annotated[
     list[int] | None,

@@ -35,6 +35,10 @@ def _ratio(value: float | None) -> str:
     return "" if value is None else f"{value:.2f}x"
 
 
+def _rough_ratio(value: float | None) -> str:
+    return "" if value is None else f"{value:.1f}x"
+
+
 def _milliseconds(value: float | None) -> str:
     return "" if value is None else f"{value:.0f}" if value >= 100 else f"{value:#.3g}"
 
@@ -55,13 +59,13 @@ _COLUMNS: tuple[tuple[str, Callable[[Row], str], str], ...] = (
     ("lowering", lambda row: row.lowering if row.lowering != "auto" else "", ""),
     ("against", lambda row: row.against if row.against != "torch.nn" else "", ""),
     ("chain", lambda row: str(row.chain) if row.chain > 1 else "", "number of layers timed as one"),
-    ("param-\neters", lambda row: f"{row.parameters:.3f}", ""),
-    ("speed-\nup", lambda row: _ratio(row.speedup), ""),
+    ("size", lambda row: f"{row.parameters:.3f}", "our parameters, as a share of the other layer's"),
+    ("times\nfaster", lambda row: _ratio(row.speedup), "the other layer's time over ours"),
     ("middle\nhalf", lambda row: f"{row.spread[0]:.2f}-{row.spread[1]:.2f}", ""),
     ("over\ndense", lambda row: _ratio(row.speedup_over_dense), "over the dense layer of the same algebra"),
     ("over\nCSR", lambda row: _ratio(row.speedup_over_csr), "over torch's CSR matrix with as many nonzeros"),
     ("same\nsize", lambda row: _ratio(row.speedup_same_parameters), "over the real layer with as many parameters"),
-    ("loop", lambda row: _ratio(row.speedup_over_loop), "over the paper's example code"),
+    ("loop", lambda row: _rough_ratio(row.speedup_over_loop), "over the paper's example code"),
     ("ms", lambda row: _milliseconds(row.milliseconds), "our time"),
     ("torch's\na second", lambda row: _count(row.per_second and row.per_second / row.speedup), ""),
     ("ours\na second", lambda row: _count(row.per_second), "images, characters or tokens per second"),
@@ -81,7 +85,7 @@ def print_rows(title: str, rows: Iterable[Row], save: Path | None) -> None:
     """
     done = collect(rows, save)
     table, columns, notes = new_table(title), [], []
-    table.padding = 0  # there are many columns
+    table.padding, table.show_edge = 0, False  # there are many columns
     for heading, cell, note in _COLUMNS:
         cells = [cell(row) for row in done]
         if any(cells):
@@ -94,7 +98,8 @@ def print_rows(title: str, rows: Iterable[Row], save: Path | None) -> None:
     show(table)
     first, captured = done[0], [row.captured for row in done]
     graphs = ("as CUDA graphs", "some as CUDA graphs")[not all(captured)] if any(captured) else "without CUDA graphs"
-    console.print(f"{first.device}; torch {first.torch}; medians of {first.rounds} rounds, timed in turn, {graphs}.")
+    rounds = "1 round" if first.rounds == 1 else f"medians of {first.rounds} rounds"
+    console.print(f"{first.device}; torch {first.torch}; {rounds}, timed in turn, {graphs}.")
     console.print(f"{'; '.join(notes)}.")
     if save is not None:
         say(f"rows written to {save}")

@@ -7,7 +7,6 @@
 - `departures`: titles of the recipes, and notes on how each of them differs from the paper.
 """
 
-from algebranets.lab.report.paper.comparison import NOT_TRAINED, Entry, Table, tables
-from algebranets.lab.report.paper.operations import count_operations
+from algebranets.lab.report.paper.comparison import NOT_TRAINED, Entry, Table, count, look_up, tables
 
-__all__ = ["NOT_TRAINED", "Entry", "Table", "count_operations", "tables"]
+__all__ = ["NOT_TRAINED", "Entry", "Table", "count", "look_up", "tables"]

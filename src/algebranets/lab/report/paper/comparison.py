@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
-import torch
-from torch import nn
-
 from algebranets import algebra as algebras
-from algebranets import models
-from algebranets.accounting import Account, account
-from algebranets.lab.report.paper.operations import count_operations
+from algebranets.lab import recorded
+from algebranets.lab.recorded import Counts
 from algebranets.lab.report.paper.printed import (
     ALGEBRAS,
     CIFAR,
@@ -92,19 +87,56 @@ class Table:
     heading: str = "printed"
 
 
-def tables() -> Iterator[Table]:
+#: Returns the cost of a network, given the model's name, the size of its image (None for the default) and its options.
+Count = Callable[[str, int | None, dict[str, Any]], Counts]
+
+
+def count(model: str, size: int | None, options: dict[str, Any]) -> Counts:
+    """Count the cost of a network for one image or token, on the meta device without making weights.
+
+    Args:
+        model: The name of the model.
+        size: The height and width of its image; None for the default.
+        options: The options of the model.
+
+    >>> count("gru_lm", None, {"algebra": "M2R", "hidden_size": 64})
+    Counts(parameters=45728, statistics=0, multiplies=55296, operations=47104)
+    """
+    import torch
+
+    from algebranets import models
+    from algebranets.accounting import account
+    from algebranets.lab.report.paper.operations import count_operations
+
+    with torch.device("meta"):
+        built: Any = models.create(model, **options)
+        inputs = built.example_inputs(*(() if size is None else (size,)))
+    cost = account(built, *inputs)
+    return Counts(cost.parameters, cost.statistics, cost.multiplies, count_operations(built, *inputs))
+
+
+def look_up(model: str, size: int | None, options: dict[str, Any]) -> Counts:
+    """Return what `count` does, from the recorded counts if they have the network."""
+    found = recorded.networks().get(recorded.network_name(model, size, options))
+    return count(model, size, options) if found is None else found
+
+
+def tables(count: Count = look_up) -> Iterator[Table]:
     """Every table of the paper, in the paper's order.
+
+    Args:
+        count: Returns the cost of a network: `look_up`, or `count` to count again.
 
     >>> next(tables()).title
     'Table 1: algebras'
     """
     yield algebra_table()
-    yield imagenet_table()
-    yield enwik8_table()
-    yield wikitext_table()
+    yield imagenet_table(count)
+    yield enwik8_table(count)
+    yield wikitext_table(count)
     yield criteria_table()
     yield components_table()
-    yield cifar_table()
+    yield cifar_table(count)
 
 
 def algebra_table() -> Table:
@@ -127,12 +159,12 @@ NAMES = {"resnet50": "ResNet-50", "mobilenet_v1": "MobileNet"}
 PARITY = "the width at which the multiply-adds are close to those of the real network; widths are whole tuples"
 
 
-def imagenet_table() -> Table:
+def imagenet_table(count: Count = look_up) -> Table:
     """Figures 1 and 2: ResNet-50 and MobileNet-v1, one image of 224 x 224."""
     entries = []
     for model, rows in IMAGENET.items():
         for (name, width), (parameters, multiplies) in rows.items():
-            ours = _account(model, algebra=name, width=width)
+            ours = count(model, None, {"algebra": name, "width": width})
             row = f"{NAMES[model]} {name}" + ("" if width == 1 else f" x{width}")
             note = None if width == 1 else PARITY
             entries.append(Entry(row, "M parameters", parameters, ours.parameters / 1e6, note))
@@ -144,15 +176,14 @@ def imagenet_table() -> Table:
     return Table("Figures 1 and 2: ResNet-50 and MobileNet-v1 on ImageNet", tuple(entries), notes, "expected")
 
 
-def enwik8_table() -> Table:
+def enwik8_table(count: Count = look_up) -> Table:
     """Table 2: Transformer-XL, one token with a memory of 1536 or 4608 positions."""
     entries = []
     for row, (options, printed, remarks) in ENWIK8.items():
-        windows = {window: _account("transformer_xl", window=window, **options) for window in (1536, 4608)}
+        windows = {window: count("transformer_xl", None, {**options, "window": window}) for window in (1536, 4608)}
         figures: list[tuple[str, str, float]] = [("M parameters", printed[0], windows[1536].parameters)]
         for (window, ours), figure in zip(windows.items(), printed[1:3], strict=True):
-            counted = _count_operations("transformer_xl", window=window, **options)
-            figures.append((f"MFLOPs, {window}", figure, counted))
+            figures.append((f"MFLOPs, {window}", figure, _operations(ours)))
             figures.append((f"MFLOPs, {window}, all", "", ours.multiplies))
         for quantity, figure, value in figures:
             entries.append(Entry(row, quantity, figure, value / 1e6, remarks.get(quantity)))
@@ -160,15 +191,15 @@ def enwik8_table() -> Table:
     return Table("Table 2: Transformer-XL on Enwik8", tuple(entries), ENWIK8_NOTES)
 
 
-def wikitext_table() -> Table:
+def wikitext_table(count: Count = look_up) -> Table:
     """Table 3: the GRU, one token."""
     entries = []
     for (name, size), printed in WIKITEXT.items():
         options = {"algebra": name, "hidden_size": size * algebras.get(name).dim}
-        ours = _account("gru_lm", **options)
+        ours = count("gru_lm", None, options)
         figures = (
             ("M parameters", printed[0], ours.parameters / 1e6),
-            ("MFLOPs", printed[1], _count_operations("gru_lm", **options) / 1e6),
+            ("MFLOPs", printed[1], _operations(ours) / 1e6),
             ("MFLOPs, all", "", 2 * ours.multiplies / 1e6),
         )
         for quantity, figure, value in figures:
@@ -201,12 +232,12 @@ def _accuracies(title: str, rows: dict[float, dict[str, str]]) -> Table:
     return Table(title, tuple(entries))
 
 
-def cifar_table() -> Table:
+def cifar_table(count: Count = look_up) -> Table:
     """Table 6: the CIFAR-10 network. Parameters include moving statistics."""
     entries = []
     for (name, norm), printed in CIFAR.items():
-        ours = _account("cifar_resnet", algebra=name, norm=norm)
-        counted = _account("cifar_resnet", CIFAR_COUNTED_AT, algebra=name, norm=norm)
+        options = {"algebra": name, "norm": norm}
+        ours, counted = (count("cifar_resnet", size, options) for size in (None, CIFAR_COUNTED_AT))
         row = f"{name} {norm}"
         flops_note = CIFAR_UNSAID
         if norm == "whitening":
@@ -226,23 +257,7 @@ def cifar_table() -> Table:
     return Table("Table 6: CIFAR-10", tuple(entries), CIFAR_NOTES)
 
 
-@cache
-def _account(model: str, *size: int, **options: Any) -> Account:
-    """The cost of one input, counted on the meta device without making weights."""
-    built, inputs = _build(model, *size, **options)
-    return account(built, *inputs)
-
-
-def _count_operations(model: str, **options: Any) -> float:
+def _operations(counts: Counts) -> float:
     """The operations for one token, as the paper counts them."""
-    built, inputs = _build(model, **options)
-    counted = count_operations(built, *inputs)
-    assert counted is not None
-    return counted
-
-
-def _build(model: str, *size: int, **options: Any) -> tuple[nn.Module, tuple[Any, ...]]:
-    """A model on the meta device, and the inputs for one example."""
-    with torch.device("meta"):
-        built: Any = models.create(model, **options)
-        return built, built.example_inputs(*size)
+    assert counts.operations is not None
+    return counts.operations

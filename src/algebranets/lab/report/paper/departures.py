@@ -25,6 +25,7 @@ TITLES = {
     "wikitext-2-gru": "Small GRUs on WikiText-2",
     "digits": "Handwritten digits",
     "char-lm": "A character model",
+    "char-lm-small": "A small character model",
 }
 
 _ONE_FIGURE = "The paper prints one figure per row and does not say how many runs it is from."
@@ -67,4 +68,5 @@ DEPARTURES = {
     ),
     "digits": (_NO_SUCH,),
     "char-lm": (_NO_SUCH,),
+    "char-lm-small": (_NO_SUCH,),
 }

@@ -94,10 +94,10 @@ def ranked_criteria() -> list[str]:
     return sorted(lost, key=lambda name: lost[name])
 
 
-def claim(setting: str, value: object) -> str:
+def printed_claim(setting: str, value: object) -> str:
     """Return the paper's statement about a variant, or an empty string if it makes none.
 
-    >>> claim("model.activation", "heaviside_mean")
+    >>> printed_claim("model.activation", "heaviside_mean")
     '−2.97 % (M2R, Heaviside of the mean)'
 
     Args:

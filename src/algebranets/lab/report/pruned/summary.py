@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from algebranets.algebra import R
+from algebranets.lab.report.claim import judgement
 from algebranets.lab.report.group import Group
-from algebranets.lab.report.numbers import difference, percent, share
+from algebranets.lab.report.numbers import percent, share
+from algebranets.lab.report.parts import spread
 from algebranets.lab.report.study import Study
 
 
@@ -21,17 +23,13 @@ def facts(study: Study) -> dict[str, Any] | None:
         return None
     group = max(finished, key=lambda group: _merit(study, group))
     dense = study.dense(group)
-    away = group.mean - dense.mean if dense and dense.is_finished else None
-    written = "" if away is None else difference(away, study.metric)
     components = _find(study, group, group.algebra, "component")
     real = _find(study, group, R.name, group.unit)
     return {
         "name": _name(study, group),
         "mean": group.mean,
-        "has_dense": away is not None,
-        "away": away,
-        "below": written[1:] if written.startswith("−") else "",
-        "above": written[1:] if written.startswith("+") else "",
+        "spread": spread(group),
+        "dense": judgement(study, group, dense) if dense and dense.is_finished else None,
         "components": components and components.mean,
         "real": real and real.mean,
         "nonzero": group.nonzero is not None and share(group.nonzero, group.first.parameters),

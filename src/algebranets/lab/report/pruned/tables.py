@@ -8,7 +8,7 @@ from algebranets.lab.report.group import PRUNING, Group
 from algebranets.lab.report.numbers import NONE, amount, percent, share
 from algebranets.lab.report.paper.printed import COMPONENTS, CRITERIA
 from algebranets.lab.report.paper.rows import ranked_criteria
-from algebranets.lab.report.parts import Cell, Sheet, difference_cell, mean_and_deviation
+from algebranets.lab.report.parts import INTERVAL, Cell, Sheet, difference_cell, interval_cell, mean_and_deviation
 from algebranets.lab.report.study import Study
 from algebranets.lab.report.words import paragraphs
 
@@ -23,15 +23,19 @@ def pruned_sheet(study: Study) -> Sheet:
     rows = []
     for group in study.pruned:
         rows.append((
-            Cell(study.name(group, without={"pruning.sparsity"})),
-            Cell(percent(group.sparsity)),
+            Cell(f"{study.name(group, without={'pruning.sparsity'})}, {percent(group.sparsity)}"),
+            Cell(mean_and_deviation(group)),
+            interval_cell(group),
+            difference_cell(study, group, study.dense(group)),
             Cell(_amount_and_share(group.nonzero, group.first.parameters)),
             Cell(_amount_and_share(group.multiplies_left, group.first.multiplies)),
-            Cell(mean_and_deviation(group)),
-            difference_cell(study, group, study.dense(group)),
         ))  # fmt: skip
-    headings = ("network", "sparsity", "parameters not zero", "multiply-adds left", study.metric, "difference")
-    return Sheet("Pruned", headings, tuple(rows), tuple(paragraphs("notes/pruned")))
+    headings = (
+        "network, sparsity", study.metric, INTERVAL, "difference", "parameters not zero", "multiply-adds left",
+    )  # fmt: skip
+    num_test = study.groups[0].num_test
+    notes = paragraphs("notes/pruned", num_test=num_test, has_rows=bool(study.rows))
+    return Sheet("Pruned", headings, tuple(rows), tuple(notes))
 
 
 def _amount_and_share(part: float | None, whole: int) -> str:
@@ -57,7 +61,7 @@ def criteria_sheet(study: Study) -> Sheet:
         for name in columns:
             cells += [difference_cell(study, found.get(name), found.get("norm")), Cell(_signed(printed.get(name)))]
         rows.append(tuple(cells))
-    headings = ("network", *(heading for name in columns for heading in (_in_words(name), "paper")))
+    headings = ("network, sparsity", *(heading for name in columns for heading in (_in_words(name), "paper")))
     same, other = _orders(study, by_criterion)
     order = ", ".join(map(_in_words, ranked_criteria()))
     notes = paragraphs("notes/criteria", metric=study.metric, order=order, same=same, other=other)

@@ -1,6 +1,4 @@
-"""Write docs/contributing/tree.md: every file of the project with one line on what it is.
-
-    python tools/tree.py
+"""The page docs/contributing/tree.md: every file of the project with one line on what it is.
 
 The line is the first line of the docstring for a Python file, the first comment for a template, and the first heading
 for a Markdown file. For a file of rows it is computed from the rows. Other files have their line in ``OTHERS``. A file
@@ -13,35 +11,37 @@ import ast
 import json
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parent.parent.parent
 PAGE = ROOT / "docs" / "contributing" / "tree.md"
 FOLDERS = ("src/algebranets", "tests", "docs", "examples", "tools", "benchmarks", "results")
 INTRODUCTION = """\
 # Every file, in one line
 
-`python tools/tree.py` writes this page from the first lines of the files; do not edit it by hand.
+`python tools/write_docs.py` writes this page from the first lines of the files; do not edit it by hand.
 """
 #: The lines of files that cannot describe themselves.
 OTHERS = {
-    "benchmarks/speed-h200.svg": "Figure of the rows measured on an H200.",
-    "results/cifar10-pruned.svg": "Figure: accuracy against sparsity, parameters and multiply-adds left.",
-    "results/transformer_xl-short.svg": "Figure: bits per character while training, by characters and by minutes.",
-    "results/transformer_xl-small.svg": "Figure: bits per character against parameters and multiply-adds.",
+    "docs/assets/idea.svg": "Figure: the weights of a layer over R, C, H and M2(R).",
+    "docs/figures/cifar10-pruned.svg": "Figure: accuracy against sparsity, parameters and multiply-adds left.",
+    "docs/figures/speed-h200.svg": "Figure: speed-ups measured on an H200.",
+    "docs/figures/transformer_xl-short.svg": "Figure: bits per character while training, by characters and by minutes.",
+    "docs/figures/transformer_xl-small.svg": "Figure: bits per character against parameters and multiply-adds.",
+    "docs/stylesheets/site.css": "Styles of the site.",
+    "src/algebranets/lab/recorded.json": "Counts that algebranets recipes and algebranets paper print.",
+    "src/algebranets/lab/report/templates/base.html": "Template of a page: its head and its frame.",
+    "src/algebranets/lab/report/templates/index.html": "Template of the page that lists several reports.",
+    "src/algebranets/lab/report/templates/macros.html": "Parts that the page templates share.",
     "src/algebranets/lab/report/templates/page.html": "Template of the report page.",
+    "src/algebranets/lab/report/templates/style.css": "Styles of the report page.",
     "src/algebranets/py.typed": "Marker for type checkers: the package has type annotations.",
 }
-
-
-def main() -> None:
-    """Write the page."""
-    PAGE.write_text(render())
 
 
 def render() -> str:
     """The text of the page."""
     missing = sorted(name for name in OTHERS if not (ROOT / name).is_file())
     if missing:
-        raise ValueError(f"these files are in OTHERS of tools/tree.py but do not exist: {', '.join(missing)}.")
+        raise ValueError(f"these files are in OTHERS of tools/sitegen/tree.py but do not exist: {', '.join(missing)}.")
     return "\n".join([INTRODUCTION, *(section(folder) for folder in FOLDERS)])
 
 
@@ -75,14 +75,18 @@ def describe(path: Path) -> str:
         line = summary(path.read_text(), name)
     elif path.suffix == ".md":
         line = heading(path.read_text())
-    elif path.suffix == ".j2":
+    elif path.suffix == ".ipynb":
+        line = heading("".join(json.loads(path.read_text())["cells"][0]["source"]))
+    elif path.suffix in (".j2", ".html") and path.read_text().startswith("{#"):
         line = comment(path.read_text())
     elif path.suffix == ".jsonl":
         line = rows_in(path)
     else:
         line = OTHERS.get(name, "")
     if not line:
-        raise ValueError(f"{name} does not say what it is. Give it a docstring, or a line in OTHERS of tools/tree.py.")
+        raise ValueError(
+            f"{name} does not say what it is. Give it a docstring, or a line in OTHERS of tools/sitegen/tree.py."
+        )
     return line
 
 
@@ -116,7 +120,3 @@ def rows_in(path: Path) -> str:
         devices = ", ".join(sorted({row["environment"]["device"] for row in rows}))
         return f"{len(rows)} runs of {values('recipe')} over {values('algebra')}; {devices}."
     return f"{len(rows)} rows: {values('op')} over {values('algebra')}; {values('dtype')}; {values('device')}."
-
-
-if __name__ == "__main__":
-    main()

@@ -14,8 +14,6 @@ from typing import Any
 import torch
 from torch.utils.flop_counter import flop_registry, register_flop_formula
 
-from algebranets import ops
-
 Shape = tuple[int, ...]
 
 
@@ -69,6 +67,7 @@ def trilinear(x: Shape, y: Shape, z: Shape, *axes_of: list[int], **_: Any) -> in
     return 2 * (first + second)
 
 
+#: The formulas of torch's own operators. Those of ours are in `algebranets.ops.FLOPS`.
 FORMULAS: dict[Any, Callable[..., int]] = {
     torch.ops.aten._cudnn_rnn: cudnn_rnn,
     torch.ops.aten._cudnn_rnn_backward: cudnn_rnn_backward,
@@ -77,12 +76,15 @@ FORMULAS: dict[Any, Callable[..., int]] = {
     torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: attention,
     torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward: attention_backward,
     torch.ops.aten._trilinear: trilinear,
-    **ops.FLOPS,
 }
 
 
-def register() -> None:
-    """Add the formulas to torch's counter, except for operators that it already knows."""
-    for op, formula in FORMULAS.items():
+def register(formulas: dict[Any, Callable[..., int]]) -> None:
+    """Add formulas to torch's counter, except for operators that it already knows.
+
+    Args:
+        formulas: The formula of each operator.
+    """
+    for op, formula in formulas.items():
         if op not in flop_registry:
             register_flop_formula(op)(formula)

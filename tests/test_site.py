@@ -1,0 +1,162 @@
+"""The documentation site: it builds without warnings, its links lead somewhere, and its parts are up to date."""
+
+import doctest
+import importlib
+import inspect
+import os
+import pkgutil
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import sitegen
+import torch
+import write_docs
+from packaging.version import Version
+from sitegen import commands, figures, links, reference, regions
+from sitegen.contents import REGIONS
+
+from conftest import NEWEST_TORCH
+
+ROOT = Path(__file__).parent.parent
+ADDRESS = "https://algebranets.github.io/algebranets/"
+NEEDS_NEWEST_TORCH = ("torch_nn-table",)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """The folder of the site, built once."""
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
+    quiet = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}  # about another product of the theme's authors
+    result = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=quiet)
+    assert result.returncode == 0, result.stderr[-3000:]
+    assert "WARNING" not in result.stderr
+    return folder
+
+
+def test_every_link_of_the_site_leads_to_a_page_and_an_anchor(site):
+    assert list(links.broken(site, ADDRESS)) == []
+
+
+def test_the_link_checker_finds_missing_files_and_anchors(tmp_path):
+    (tmp_path / "index.html").write_text(
+        '<a href="other/#here">a</a><a href="other/#gone">b</a><a href="lost/">c</a><img src="x.png">'
+        '<a href="https://elsewhere.org/x">d</a><script src="https://elsewhere.org/x.js"></script>'
+    )
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "index.html").write_text('<h2 id="here">Here</h2><a href="..">up</a>')
+    found = [line.split(": ")[1].split()[0] for line in links.broken(tmp_path, ADDRESS)]
+    assert found == ["other/#gone", "lost/", "x.png"]
+    assert list(links.from_other_hosts(tmp_path)) == ["index.html: https://elsewhere.org/x.js"]
+
+
+def test_pages_load_nothing_from_other_hosts(site):
+    assert list(links.from_other_hosts(site)) == []
+    for sheet in (site / "assets").rglob("*.css"):
+        assert not re.search(r"url\(['\"]?https?:|@import ['\"]?https?:", sheet.read_text()), sheet.name
+
+
+def test_every_page_is_in_the_navigation(site):
+    """MkDocs warns about a page that is not, and warnings are errors: see ``omitted_files`` in mkdocs.yml."""
+    assert "omitted_files: warn" in (ROOT / "mkdocs.yml").read_text()
+    home = links.Page(site / "index.html")
+    reached = {(site / link).resolve() for link in home.links if "://" not in link}
+    for page in [*(ROOT / "docs").rglob("*.md"), *(ROOT / "docs").rglob("*.ipynb")]:
+        name = page.relative_to(ROOT / "docs").with_suffix("")
+        folder = site / (name.parent if name.name == "index" else name)
+        assert (folder / "index.html").is_file(), f"{name} is not in the site"
+        assert folder.resolve() in reached, f"{name} is not in the navigation"
+
+
+@pytest.mark.parametrize("name", reference.MODULES)
+def test_every_public_name_is_in_the_reference(site, name):
+    module = importlib.import_module(name)
+    page = links.Page(site / reference.page_of(name).removesuffix(".md") / "index.html")
+    missing = [key for key in reference.public_names(module) if f"{name}.{key}" not in page.anchors]
+    assert missing == []
+
+
+def test_the_reference_has_docstrings_and_runnable_examples(site):
+    text = (site / "reference" / "nn" / "index.html").read_text()
+    plain = re.sub(r"<[^>]+>", "", text)
+    first = inspect.cleandoc(importlib.import_module("algebranets.nn").Linear.__doc__).partition("\n")[0]
+    assert re.sub(r"[`*]", "", first)[:40] in plain.replace("&lt;", "<")
+    assert '<span class="gp">&gt;&gt;&gt; </span>' in text  # a prompt, which the copy button leaves out
+
+
+def test_every_command_and_option_is_in_the_reference(site):
+    page = links.Page(site / "reference" / "command_line" / "index.html")
+    assert {path.replace(" ", "-") for path in commands.paths()} <= page.anchors
+    assert "--algebra" in page.path.read_text()
+
+
+@pytest.mark.parametrize("path", [path for path, _ in write_docs.written()], ids=lambda path: path.name)
+def test_generated_regions_are_what_the_rows_give(path):
+    text = path.read_text()
+    if Version(torch.__version__) < NEWEST_TORCH and set(NEEDS_NEWEST_TORCH) & set(regions.names(text)):
+        pytest.skip(f"the table is that of torch {NEWEST_TORCH}")
+    assert regions.fill(text, REGIONS, path.name) == text, "run python tools/write_docs.py"
+
+
+def test_every_region_is_used_and_names_its_generator():
+    used = [
+        name
+        for path in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+        for name in regions.names(path.read_text())
+    ]
+    assert len(used) == len(set(used))
+    assert set(REGIONS) == set(used)
+
+
+def test_a_region_without_a_generator_or_an_end_is_an_error():
+    begin = "<!-- generated by tools/write_docs.py: lost -->\n"
+    with pytest.raises(ValueError, match=r"page\.md has a region 'lost'\. It must be one of: sum"):
+        regions.fill(f"{begin}\n<!-- end -->", {"sum": lambda: "3"}, "page.md")
+    with pytest.raises(ValueError, match=r"each region of page\.md must end with"):
+        regions.fill(begin, {"lost": lambda: "3"}, "page.md")
+
+
+def test_the_build_fills_regions_itself(site):
+    """A number of the page comes from the rows, and figures are drawn in the page."""
+    page = (site / "results" / "training" / "index.html").read_text()
+    assert "95.16 ± 0.28" in page
+    assert page.count('<svg role="img"') == 2
+
+
+@pytest.mark.parametrize("name", figures.FIGURES)
+def test_figures_show_the_numbers_of_the_rows(name):
+    committed = (figures.FOLDER / f"{name}.svg").read_text()
+    assert figures.description(committed) == figures.description(figures.as_file(name)), (
+        "run python tools/write_docs.py"
+    )
+    assert len(figures.description(committed)) > 50
+
+
+@pytest.mark.parametrize("name", [info.name for info in pkgutil.iter_modules(sitegen.__path__)])
+def test_the_examples_of_the_generators_run(name):
+    assert doctest.testmod(importlib.import_module(f"sitegen.{name}")).failed == 0
+
+
+def test_llms_txt_lists_every_page(site):
+    text = (site / "llms.txt").read_text()
+    assert text.startswith("# AlgebraNets\n\n> Neural networks over algebras")
+    listed = re.findall(r"^- \[[^\]]+\]\((\S+)\)(?:: .+)?$", text, flags=re.M)
+    assert len(listed) == sum(line.startswith("- ") for line in text.splitlines())
+    for address in listed:
+        file = site / address.removeprefix(ADDRESS)
+        assert file.is_file() or (file / "index.html").is_file(), address
+    pages = {page.relative_to(ROOT / "docs").as_posix() for page in (ROOT / "docs").rglob("*.md")}
+    assert pages <= {address.removeprefix(ADDRESS) for address in listed}
+
+
+def test_functions_of_the_two_calls_are_in_the_files_named_beside_them():
+    page = (ROOT / "docs" / "contributing" / "design.md").read_text()
+    section = page.partition("## Two calls")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| (?:\d\. )?`([\w.]+)` \| `([\w/.]+)` \|", section, flags=re.M)
+    assert len(rows) >= 10
+    for function, file in rows:
+        source = (ROOT / "src" / "algebranets" / file).read_text()
+        assert re.search(rf"def {function.rpartition('.')[2]}\(", source), f"there is no {function} in {file}"

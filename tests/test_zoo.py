@@ -1,0 +1,233 @@
+"""`create(pretrained=...)` from files and URLs with their SHA-256, and the zoo's tool and pages."""
+
+import hashlib
+import socket
+import threading
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import model_zoo
+import pytest
+import torch
+from typer.testing import CliRunner
+
+import algebranets as an
+from algebranets.conversion import create as create_from_source
+from algebranets.lab.cli import app
+from algebranets.lab.train import RunFolder
+from algebranets.models.weights import describe
+
+ROOT = Path(__file__).parent.parent
+WEIGHTS = sorted((ROOT / "zoo").glob("*.safetensors"))
+SMALL = {"hidden_size": 16, "num_readouts": 1, "vocab_size": 20}
+
+
+def publish(path, algebra=an.M2R, **options):
+    model = an.models.create("gru_lm", algebra=algebra, **SMALL)
+    an.models.publish(model, "gru_lm", algebra, SMALL, path, **options)
+    return model
+
+
+def digest(path):
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "gru_lm-M2R.safetensors"
+    publish(path)
+    return path
+
+
+@pytest.fixture
+def web(tmp_path, monkeypatch):
+    """The address of a server for ``tmp_path``, its log of requested paths, and an empty cache of torch.hub."""
+    requests = []
+
+    class Handler(SimpleHTTPRequestHandler):
+        def log_message(self, *_):
+            requests.append(self.path)
+
+    monkeypatch.setattr(torch.hub, "_hub_dir", str(tmp_path / "hub"))
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, directory=str(tmp_path)))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}", requests
+    server.shutdown()
+    server.server_close()
+
+
+def cached(tmp_path):
+    return sorted(path.name for path in (tmp_path / "hub").rglob("*") if path.is_file())
+
+
+# Files ----------------------------------------------------------------------------------------------------------------
+
+
+def test_a_path_a_path_with_its_sha256_and_a_file_url_give_the_stored_model(file):
+    tokens = torch.randint(20, (2, 5))
+    wanted = an.models.load(file)(tokens)[0]
+    for source in (
+        file,
+        str(file),
+        f"{file}#sha256={digest(file)}",
+        file.as_uri(),
+        f"{file.as_uri()}#sha256={digest(file).upper()}",
+    ):
+        model = an.models.create("gru_lm", algebra="M2R", pretrained=source)
+        assert torch.equal(model(tokens)[0], wanted)
+        assert not model.training
+
+
+def test_options_come_from_the_file_and_those_that_are_given_must_agree(file):
+    assert an.models.create("gru_lm", pretrained=file).algebra == an.M2R
+    model = an.models.create("gru_lm", algebra=an.M2R, hidden_size=16, lowering="reference", pretrained=file)
+    assert model.gru.lowering == "reference"
+    other = an.Algebra.from_table(an.H.to_dict() | {"name": "M2R"})
+    for options, message in (
+        ({"algebra": "H"}, r"gru_lm-M2R.safetensors holds a gru_lm with algebra=M2R; got algebra=H\. Leave out"),
+        ({"algebra": other}, r"algebra=M2R; got algebra=M2R \(another algebra of that name\)"),
+        ({"hidden_size": 32}, r"holds a gru_lm with hidden_size=16; got hidden_size=32"),
+        ({"hidden": 16}, r"gru_lm has no option 'hidden'\. Did you mean 'hidden_size'"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            an.models.create("gru_lm", pretrained=file, **options)
+    with pytest.raises(ValueError, match=r"holds a gru_lm; got the name 'resnet18'"):
+        an.models.create("resnet18", algebra="M2R", pretrained=file)
+
+
+def test_an_option_that_the_file_does_not_name_has_its_default(tmp_path):
+    path = tmp_path / "weights.safetensors"
+    model = an.models.create("cifar_resnet", algebra="H", num_blocks=1)
+    an.models.publish(model, "cifar_resnet", an.H, {"num_blocks": 1}, path)
+    an.models.create("cifar_resnet", algebra="H", width=1, pretrained=path)
+    with pytest.raises(ValueError, match=r"holds a cifar_resnet with width=1\.0; got width=0\.5"):
+        an.models.create("cifar_resnet", algebra="H", width=0.5, pretrained=path)
+
+
+def test_bad_sources_are_errors_that_say_what_to_give(file, tmp_path):
+    wrong = "0" * 64
+    for source, message in (
+        (f"{file}#sha256={wrong}", f"must have the SHA-256 {wrong}; it has {digest(file)}"),
+        (f"{file}#sha256=12", "a SHA-256 must be 64 hexadecimal digits"),
+        (f"{tmp_path}/none#sha256={wrong}", "there is no such file"),
+        (f"{tmp_path}/none", "does not exist"),
+        ("https://example.org/x.safetensors", "must be followed by the SHA-256 of the file"),
+        (f"ftp://example.org/x#sha256={wrong}", "must be a path or a URL of https, http or file"),
+        (True, "must be a path or a URL of https, http or file; got True"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            an.models.create("gru_lm", algebra="M2R", pretrained=source)
+
+
+def test_a_source_from_a_downloaded_folder_cannot_name_weights(file):
+    with pytest.raises(ValueError, match="must not have the option 'pretrained'"):
+        create_from_source("algebranets:gru_lm", algebra="M2R", pretrained=str(file))
+
+
+# The web --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_download_is_kept_and_checked_again_before_it_is_used(file, web, tmp_path):
+    address, requests = web
+    url = f"{address}/{file.name}#sha256={digest(file)}"
+    an.models.create("gru_lm", algebra="M2R", pretrained=url)
+    model = an.models.create("gru_lm", algebra="M2R", pretrained=url)
+    assert torch.equal(model.head.weight, an.models.load(file).head.weight)
+    assert len(requests) == 1
+    (name,) = cached(tmp_path)
+    assert name == f"{digest(file)[:16]}-{file.name}"
+    kept = tmp_path / "hub" / "checkpoints" / name
+    kept.write_bytes(kept.read_bytes()[:-1])  # damaged on the disk
+    an.models.create("gru_lm", algebra="M2R", pretrained=url)
+    assert digest(kept) == digest(file)
+    assert len(requests) == 2
+
+
+def test_a_download_with_another_sha256_is_not_kept(file, web, tmp_path):
+    address, _ = web
+    with pytest.raises(ValueError, match=f"must have the SHA-256 {'a' * 64}; it has {digest(file)}. The file was not"):
+        an.models.create("gru_lm", algebra="M2R", pretrained=f"{address}/{file.name}#sha256={'a' * 64}")
+    with pytest.raises(ValueError, match=r"none could not be downloaded: .*404"):
+        an.models.create("gru_lm", algebra="M2R", pretrained=f"{address}/none#sha256={'a' * 64}")
+    assert cached(tmp_path) == []
+
+
+def test_a_server_that_refuses_the_connection_is_named_in_the_error(tmp_path, monkeypatch):
+    monkeypatch.setattr(torch.hub, "_hub_dir", str(tmp_path / "hub"))
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # it does not listen
+        url = f"http://127.0.0.1:{taken.getsockname()[1]}/x"
+        with pytest.raises(ValueError, match=f"{url} could not be downloaded: .*refused"):
+            an.models.create("gru_lm", algebra="M2R", pretrained=f"{url}#sha256={'a' * 64}")
+
+
+# Half precision -------------------------------------------------------------------------------------------------------
+
+
+def test_half_precision_halves_the_file_and_loads_as_float32(tmp_path):
+    files = [tmp_path / name for name in ("whole.safetensors", "half.safetensors")]
+    model = an.models.create("cifar_resnet", algebra="H", num_blocks=1)
+    for path, dtype in zip(files, (None, torch.float16), strict=True):
+        an.models.publish(model, "cifar_resnet", an.H, {"num_blocks": 1}, path, dtype=dtype)
+    assert files[1].stat().st_size < 0.7 * files[0].stat().st_size
+    loaded = an.models.load(files[1])
+    assert {parameter.dtype for parameter in (*loaded.parameters(), *model.parameters())} == {torch.float32}
+    assert torch.equal(loaded.stem[0].weight, model.stem[0].weight.half().float())
+    assert torch.equal(loaded.stem[1].weight, model.stem[1].weight)  # of a norm
+
+
+def test_a_weight_that_half_precision_cannot_hold_is_an_error(tmp_path):
+    model = an.models.create("gru_lm", algebra="H", **SMALL)
+    torch.nn.init.constant_(model.head.weight, 1e5)
+    with pytest.raises(ValueError, match=r"head.weight has the value 1e\+05, which it cannot hold: leave out dtype"):
+        an.models.publish(model, "gru_lm", an.H, SMALL, tmp_path / "x.safetensors", dtype=torch.float16)
+    assert not (tmp_path / "x.safetensors").exists()
+
+
+# The zoo --------------------------------------------------------------------------------------------------------------
+
+
+def test_the_tool_turns_a_run_into_weights_a_card_and_a_row(tmp_path, capsys):
+    pytest.importorskip("huggingface_hub")
+    run, zoo = tmp_path / "run", tmp_path / "zoo"
+    settings = ["steps=3", "evaluations=1", "model.hidden_size=16", "data.name=" + str(tmp_path / "text.txt")]
+    (tmp_path / "text.txt").write_text("She sells sea shells by the sea shore. " * 600)
+    given = [word for setting in settings for word in ("--set", setting)]
+    trained = CliRunner().invoke(app, ["train", "char-lm", "--algebra", "M2R", *given, "--out", str(run)])
+    assert trained.exit_code == 0, trained.output
+    model_zoo.main(["--zoo", str(zoo), "add", str(run)])
+    (file,) = zoo.iterdir()
+    notes = describe(file)[1]["notes"]
+    assert "--out" not in notes["result"]["command"]
+    assert notes["result"]["value"] == pytest.approx(RunFolder(run).finished().value, rel=1e-2)  # of rounded weights
+    assert f"bpc {notes['result']['value']:.4f}" in capsys.readouterr().out
+    model_zoo.main(["--zoo", str(zoo), "pages"])
+    index, card = (zoo / "README.md").read_text(), file.with_suffix(".md").read_text()
+    assert f"| `{digest(file)}` |" in index
+    assert notes["result"]["command"] in index
+    assert f"{notes['result']['value']:.3f} bits per character" in index
+    assert "the weights in this file, with float32 arithmetic" in card
+    assert f"zoo/{file.name}#sha256={digest(file)}" in card
+    assert "Bytes of text as whole numbers from 0 to 255" in card
+
+
+@pytest.mark.skipif(not WEIGHTS, reason="the weights are not in this copy of the project")
+def test_the_zoos_pages_are_what_the_tool_writes():
+    pytest.importorskip("huggingface_hub")
+    pages = model_zoo.pages()
+    assert {path.name: path.read_text() for path in (ROOT / "zoo").glob("*.md")} == {
+        path.name: text for path, text in pages.items()
+    }, "run: python tools/model_zoo.py pages"
+
+
+@pytest.mark.parametrize("path", WEIGHTS, ids=lambda path: path.stem)
+def test_the_zoos_weights_are_small_and_compute(path):
+    assert path.stat().st_size < 10e6
+    name, algebra, _, result = model_zoo.read(path)
+    model = an.models.create(name, algebra=algebra, pretrained=f"{path}#sha256={digest(path)}")
+    assert sum(parameter.numel() for parameter in model.parameters()) == result["parameters"]
+    inputs = torch.randn(1, 3, 32, 32) if result["metric"] == "accuracy" else torch.zeros(1, 3, dtype=torch.long)
+    with torch.no_grad():
+        outputs = model(inputs)
+    assert (outputs if result["metric"] == "accuracy" else outputs[0]).isfinite().all()

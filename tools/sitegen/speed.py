@@ -1,0 +1,220 @@
+"""The tables of speed, from the rows in ``benchmarks/``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from functools import cache, partial
+from pathlib import Path
+from typing import NamedTuple
+
+from algebranets.algebra import Algebra, get
+from algebranets.lab.bench import Row, load
+from algebranets.lab.report.parts import markdown_table
+from algebranets.product.auto import GPU
+from sitegen.regions import Make
+
+FOLDER = Path(__file__).resolve().parent.parent.parent / "benchmarks"
+ALGEBRAS = ("C", "H", "M2R", "M4R", "M2C")
+
+
+class Line(NamedTuple):
+    """A row of a table: its text, and the file, op and shape of its measurements."""
+
+    text: str
+    file: str
+    op: str
+    shape: str
+
+
+LINEAR = [Line(f"linear, width {n}", "linear-h200", "linear", f"8192 x {n}") for n in (1024, 4096, 8192)]
+DECODE = [
+    Line(f"decode, width {n}, {rows} row{'s' * (rows > 1)}", "decode-h200", "decode", f"{rows} x {n}")
+    for n, rows in ((4096, 1), (8192, 1), (16384, 1), (8192, 4), (8192, 32))
+]
+CONV = [
+    Line(f"conv2d 3x3, {c} channels", "conv2d-h200", "conv2d", f"128 x {c} x {size}^2")
+    for c, size in ((64, 32), (128, 16), (256, 16), (512, 8))
+]
+MODELS = [
+    Line("ResNet-50, 256 images of 224 x 224", "models-h200", "resnet50", "256 x 224^2"),
+    Line("MobileNet-v1, 256 images of 224 x 224", "models-h200", "mobilenet_v1", "256 x 224^2"),
+    Line("the CIFAR ResNet, 500 images of 24 x 24", "models-h200", "cifar_resnet", "500 x 24^2"),
+    Line("Transformer-XL, width 512, 16 texts of 1536", "models-h200", "transformer_xl", "16 x 1536, 24 layers"),
+    Line("GRU of width 2048, 512 steps of 16 texts", "models-h200", "gru_lm's GRU", "512 x 16 x 2048"),
+    Line("generation, Transformer-XL of width 4096", "models-h200", "generation", "1 x 4096, 12 layers"),
+]
+README = [
+    Line("linear layer, width 4096, 8192 rows, forward and backward", *LINEAR[1][1:]),
+    Line("linear layers of width 8192, one row, forward", *DECODE[1][1:]),
+    Line("conv2d 3x3, 256 channels, forward and backward", *CONV[2][1:]),
+    Line("GRU, 512 steps, forward and backward", *MODELS[4][1:]),
+    Line("training step of ResNet-50", *MODELS[0][1:]),
+    Line("training step of Transformer-XL, width 512", *MODELS[3][1:]),
+    Line("generating text, Transformer-XL of width 4096", *MODELS[5][1:]),
+]
+
+
+@cache
+def _rows(file: str) -> list[Row]:
+    return load(FOLDER / f"{file}.jsonl")
+
+
+def _find(line: Line, algebra: str) -> Row | None:
+    """The measurement of an algebra in a line, or None if there is none."""
+    found = [row for row in _rows(line.file) if (row.op, row.shape, row.algebra) == (line.op, line.shape, algebra)]
+    return found[-1] if found else None
+
+
+def _speedups(line: Line, algebras: Sequence[str]) -> list[str]:
+    rows = [_find(line, algebra) for algebra in algebras]
+    if not any(rows):
+        raise ValueError(f"benchmarks/{line.file}.jsonl must have rows of {line.op} {line.shape}; it has none.")
+    return [f"{row.speedup:.2f}" if row else "" for row in rows]
+
+
+def compare(lines: Sequence[Line], algebras: Sequence[str]) -> str:
+    """A table of torch.nn's time over ours: one row for each line, one column for each algebra."""
+    return markdown_table(["", *algebras], [[line.text, *_speedups(line, algebras)] for line in lines])
+
+
+def layers() -> str:
+    """Linear layers, decoding and convolutions on an H200, with the largest possible speed-ups."""
+    algebras = [get(name) for name in ALGEBRAS]
+    shares = [f"1/{algebra.dim}" for algebra in algebras]
+    limits = [[f"{_multiplies_saved(algebra):.3g}" for algebra in algebras], [str(algebra.dim) for algebra in algebras]]
+    lines = [["parameters", *shares], *([line.text, *_speedups(line, ALGEBRAS)] for line in LINEAR)]
+    lines += [["*limit of linear, by multiplies*", *limits[0]], *([x.text, *_speedups(x, ALGEBRAS)] for x in DECODE)]
+    lines += [["*limit of decode, by bytes*", *limits[1]], *([line.text, *_speedups(line, ALGEBRAS)] for line in CONV)]
+    return markdown_table(["", *ALGEBRAS], lines)
+
+
+def _multiplies_saved(algebra: Algebra) -> float:
+    """The multiplies of a real layer over those of ours, as `auto` computes a large linear layer in bf16."""
+    uses_bilinear = algebra.bilinear.half_growth <= GPU.max_growth_half
+    blocks = sum(block.num_copies * block.size**2 for block in algebra.blocks)
+    return algebra.dim**2 / (algebra.bilinear.rank if uses_bilinear else blocks)
+
+
+def models() -> str:
+    """Training steps and generation of networks on an H200."""
+    rows = [(line, row) for line in MODELS for row in _rows(line.file) if (row.op, row.shape) == line[2:]]
+    cells = [
+        [line.text, row.algebra, f"{row.speedup:.2f}", f"{row.spread[0]:.2f}-{row.spread[1]:.2f}", *_per_second(row)]
+        for line, row in rows
+    ]
+    headings = ["", "over", "speed-up", "middle half", "torch.nn, a second", "ours, a second"]
+    return markdown_table(headings, cells, prose=(0, 1))
+
+
+def _per_second(row: Row) -> list[str]:
+    if row.per_second is None:
+        return ["", ""]
+    return [f"{row.per_second / row.speedup:,.0f}", f"{row.per_second:,.0f}"]
+
+
+LIBRARIES = {"complextorch": "complextorch", "cliffordlayers": "cliffordlayers", "speechbrain": "SpeechBrain"}
+
+
+def _times_of_peers(op: str, algebra: str) -> list[str]:
+    found = {row.against.split()[0]: row for row in _rows("peers-h200") if (row.op, row.algebra) == (op, algebra)}
+    return [f"{found[name].speedup:.2f}" if name in found else "" for name in LIBRARIES]
+
+
+def peers() -> str:
+    """Layers of other libraries on an H200."""
+    titles = {"linear": "linear, width 4096, 8192 rows", "conv2d": "conv2d 3x3, 256 channels, 128 images of 16 x 16"}
+    cells = [
+        [title if algebra == "C" else "", algebra, *_times_of_peers(op, algebra)]
+        for op, title in titles.items()
+        for algebra in ("C", "H", "M2R")
+    ]
+    return markdown_table(["", "over", *LIBRARIES.values()], cells, prose=(0, 1))
+
+
+def readme_peers() -> str:
+    """Linear layers of other libraries on an H200: one row for each library, one column for each algebra."""
+    algebras = ("C", "H", "M2R")
+    times = [_times_of_peers("linear", algebra) for algebra in algebras]
+    return markdown_table(
+        ["", *algebras], [[name, *row] for name, *row in zip(LIBRARIES.values(), *times, strict=True)]
+    )
+
+
+def depthwise() -> str:
+    """The depthwise convolutions of MobileNet-v1 on an H200."""
+    shapes = dict.fromkeys(row.shape for row in _rows("depthwise-h200"))
+    lines = [Line(_depthwise_words(shape), "depthwise-h200", "depthwise", shape) for shape in shapes]
+    return compare(lines, ("R", "C", "H", "M2R"))
+
+
+def _depthwise_words(shape: str) -> str:
+    size, _, stride = shape.partition(" / ")
+    _, channels, side = size.split(" x ")
+    side = side.removesuffix("^2")
+    return f"{channels} channels, {side} x {side}" + (f", stride {stride}" if stride else "")
+
+
+def sparse(file: str, widths: Sequence[int]) -> str:
+    """Tuple-sparse layers: the time of the dense layer, of the real layer and of CSR over ours."""
+    algebras = ("M2R", "H")
+    cells = []
+    for width in widths:
+        for rows in (1, 8, 64):
+            for zeros in (70, 80, 90, 95):
+                line = Line(
+                    f"{width}, {rows} row{'s' * (rows > 1)}, {zeros} %", file, "sparse", f"{rows} x {width}, {zeros} %"
+                )
+                cells.append([line.text, *(text for algebra in algebras for text in _sparse_cells(line, algebra))])
+    kinds = ("dense", "real", "CSR")
+    return markdown_table(["width, rows, zeros", *(f"{name}: {kind}" for name in algebras for kind in kinds)], cells)
+
+
+def _sparse_cells(line: Line, algebra: str) -> list[str]:
+    row = _find(line, algebra)
+    if row is None:
+        raise ValueError(f"benchmarks/{line.file}.jsonl must have a row of {line.shape} over {algebra}; it has none.")
+    return [
+        f"{value:.2f}" for value in (row.speedup_over_dense, row.speedup, row.speedup_over_csr) if value is not None
+    ]
+
+
+def cpu() -> str:
+    """Layers on two ARM cores. The widths of M3R and CROSS are the nearest multiples of their dimensions."""
+    algebras = tuple(dict.fromkeys(row.algebra for row in _rows("layers-cpu")))
+    kinds = {
+        ("linear", 0): "linear, width 1024, 512 rows",
+        **{("conv2d", number): f"conv2d 3x3, {c} channels" for number, c in enumerate((64, 128, 256, 512))},
+        ("gru", 0): "GRU, width 1024, 16 steps",
+    }
+    cells = []
+    for (op, number), text in kinds.items():
+        rows = {name: [row for row in _rows("layers-cpu") if (row.op, row.algebra) == (op, name)] for name in algebras}
+        cells.append([text, *(f"{rows[name][number].speedup:.2f}" for name in algebras)])
+    return markdown_table(["", *algebras], cells)
+
+
+def errors() -> str:
+    """The rounding error of bilinear algorithms over that of blocks, on an H200 at width 1024 (M3R: 1008)."""
+    rows = [json.loads(line) for line in (FOLDER / "error-h200.jsonl").read_text().splitlines()]
+    rows = [row for row in rows if row["shape"] in ("512 x 1024", "512 x 1008")]
+    growth = {(row["algebra"], row["dtype"]): row["errors"]["bilinear"] / row["errors"]["blocks"] for row in rows}
+    algebras = dict.fromkeys(name for name, _ in growth)
+    dtypes = ("bfloat16", "float16", "float32")
+    return markdown_table(
+        ["", *algebras], [[dtype, *(f"{growth[name, dtype]:.2f}" for name in algebras)] for dtype in dtypes]
+    )
+
+
+REGIONS: dict[str, Make] = {
+    "readme-speed": partial(compare, README, ("C", "H", "M2R", "M4R")),
+    "readme-peers": readme_peers,
+    "speed-layers": layers,
+    "speed-models": models,
+    "speed-peers": peers,
+    "speed-depthwise": depthwise,
+    "speed-sparse": partial(sparse, "sparse-h200", (4096, 8192)),
+    "speed-sparse-cpu": partial(sparse, "sparse-cpu", (4096,)),
+    "speed-cpu": cpu,
+    "speed-errors": errors,
+}
