@@ -277,6 +277,19 @@ def test_an_error_leaves_no_progress_bar_on_the_terminal(monkeypatch):
     assert terminal.file.getvalue().endswith(ERASED)
 
 
+@pytest.mark.parametrize("columns", [80, 120])
+def test_a_progress_bar_cuts_no_word_and_no_number(monkeypatch, columns):
+    terminal = Console(file=io.StringIO(), width=columns)
+    monkeypatch.setattr(progress, "console", terminal)
+    status = "bpc 2.950, valid bpc 2.713, 21,649 characters/s"
+    with progress.new_progress() as display:
+        display.add_task("M2R x1.41, seed 2", total=40_000, completed=39_000, status=status)
+    lines = terminal.file.getvalue().splitlines()
+    assert max(map(len, lines)) <= columns
+    assert "…" not in terminal.file.getvalue()
+    assert {"39000/40000", *status.split()} <= set(terminal.file.getvalue().split())
+
+
 # Tables --------------------------------------------------------------------------------------------------------------
 
 

@@ -98,6 +98,7 @@ import importlib, json, pkgutil, sys
 import torch, torch.utils.flop_counter
 before = set(sys.modules)
 import algebranets as an
+from algebranets import *  # a public name is imported when it is first used
 added = {name.split(".")[0] for name in set(sys.modules) - before} - sys.stdlib_module_names
 
 layer = an.nn.Linear(8, 8, algebra=an.H)

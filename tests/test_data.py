@@ -29,9 +29,9 @@ def alphabet(size=101):
     return Text("alphabet", *(torch.arange(n, dtype=torch.uint8) for n in (size, size - 20, size - 30)))
 
 
-def save(path, colour, mode="RGB", size=(20, 16)):
+def save(path, color, mode="RGB", size=(20, 16)):
     path.parent.mkdir(parents=True, exist_ok=True)
-    Image.new("RGB", size, colour).convert(mode).save(path)
+    Image.new("RGB", size, color).convert(mode).save(path)
 
 
 def flowers(folder):
@@ -316,8 +316,8 @@ def test_a_folder_is_its_images_and_its_classes(folder):
     dataset = data.load(str(folder))
     assert (dataset.name, dataset.classes, dataset.num_classes, dataset.channels) == ("flowers", ("a", "b"), 2, 3)
     images, labels = next(dataset.evaluation(5, crop=8).iterate(0, 1))
-    grey = torch.arange(5.0).mul(10).view(5, 1, 1, 1).expand(5, 3, 8, 8).to(torch.uint8)
-    assert torch.equal(as_bytes(dataset, images), grey)
+    gray = torch.arange(5.0).mul(10).view(5, 1, 1, 1).expand(5, 3, 8, 8).to(torch.uint8)
+    assert torch.equal(as_bytes(dataset, images), gray)
     assert labels.tolist() == [0, 0, 0, 1, 1]
     batches = dataset.training(7, crop=8, seed=1)
     images, labels = next(batches.iterate(0, 1))

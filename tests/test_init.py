@@ -123,7 +123,7 @@ def test_layers_start_with_glorot_weights_and_zero_biases(algebra):
         assert (layer.bias == 0).all()
 
 
-def test_gates_and_projections_are_initialised_each_on_its_own():
+def test_gates_and_projections_are_initialized_each_on_its_own():
     gru = an.nn.GRU(400, 400, algebra=H)
     assert gru.weight_ih_l0.std().item() == pytest.approx(math.sqrt(2 / 800), rel=0.05)
     assert (gru.bias_ih_l0 == 0).all()

@@ -96,8 +96,9 @@ def test_source_files_named_in_the_docs_exist(page):
 @pytest.mark.parametrize("page", CURRENT_PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_commands_in_the_docs_exist_with_their_options(page):
     text = page.read_text().replace("\\\n", " ")
+    commands = typer.main.get_command(app)
     for line in re.findall(r"(?:^|`|-m |\$ |bin/)algebranets ([a-z][^`\n]*)", text, flags=re.M):
-        command, words = typer.main.get_command(app), shlex.split(line, comments=True)
+        command, words = commands, shlex.split(line, comments=True)
         while words and words[0] in getattr(command, "commands", {}):
             command = command.commands[words.pop(0)]
         known = {"--help", *(option for each in command.params for option in (*each.opts, *each.secondary_opts))}
@@ -121,8 +122,7 @@ def test_ci_runs_the_readmes_commands():
     script = (ROOT / ".ci" / "run").read_text()
     command = "python3 -m venv .venv && .venv/bin/pip install -e '.[dev]' && .venv/bin/pytest -n 2"
     assert command in README
-    assert command in script
-    assert ".venv/bin/pytest -n 2 --dist worksteal -m 'slow and not gpu'\n" in script  # the command leaves them out
+    assert f"{command} --dist worksteal -m 'not gpu'\n" in script  # without -m it leaves out the slow tests
     assert "python3 -m venv .venv && .venv/bin/pip install -e '.[lab]' && .venv/bin/algebranets demo" in README
 
 
@@ -197,16 +197,14 @@ def test_shapes_in_signatures_hold_while_every_layer_runs():
         "import sys; sys.path.insert(0, 'tests')\n"
         "from jaxtyping import install_import_hook\n"
         "with install_import_hook('algebranets', 'beartype.beartype'):\n"
-        "    import algebranets\n"
+        "    from algebranets import *  # imports every part now; a name that is first used later escapes the hook\n"
         "import zoo\n"
-        "from algebranets import C, H, M2R, R\n"
         "from algebranets.algebra import direct_sum\n"
         "runs = 0\n"
         "for algebra in (R, H, M2R, direct_sum(C, M2R)):\n"
         "    for example in zoo.LAYERS:\n"
         "        example.make(algebra)(*example.feed(algebra)); runs += 1\n"
         "import torch\n"
-        "from algebranets import H, product\n"
         "try:\n"
         "    product.reference.linear(torch.zeros(2, 4, dtype=torch.int), torch.zeros(4, 1), None, H)\n"
         "except Exception as error:\n"

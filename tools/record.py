@@ -25,7 +25,8 @@ def count_networks() -> dict[str, recorded.Counts]:
 
     def count(model: str, size: int | None, options: dict[str, Any]) -> recorded.Counts:
         name = recorded.network_name(model, size, options)
-        counted[name] = paper.count(model, size, options)
+        if name not in counted:  # several rows of a table may be about one network
+            counted[name] = paper.count(model, size, options)
         return counted[name]
 
     list(paper.tables(count))

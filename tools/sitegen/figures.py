@@ -23,8 +23,9 @@ def _of_study(name: str, figure: str) -> Callable[[], str]:
 
     def draw() -> str:
         (study,) = studies(results.read([ROOT / "results" / f"{name}.jsonl"]))
-        shown = {key: text for picture in pictures.pictures(study) for key, text in picture.panels.items()}
-        return pictures.joint_panels(study, shown)[figure]
+        drawn = pictures.JOINT[figure](study)
+        assert drawn is not None
+        return drawn
 
     return draw
 

@@ -8,6 +8,7 @@ from typing import Any
 import lightning.pytorch as pl
 from lightning.pytorch.callbacks import Callback
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Column
 
 from algebranets.lab.cli.terminal import console
 from algebranets.lab.train.journal import Speedometer
@@ -35,10 +36,10 @@ def new_progress(is_kept: bool = True) -> Progress:
     """
     return _Display(
         TextColumn("{task.description:<5}", markup=False),
-        BarColumn(bar_width=24),
+        BarColumn(bar_width=min(24, console.width // 6)),
         MofNCompleteColumn(),
         TimeRemainingColumn(compact=True),
-        TextColumn("{task.fields[status]}", markup=False),
+        TextColumn("{task.fields[status]}", markup=False, table_column=Column()),  # the only one that is wrapped
         console=console,
         transient=not is_kept,
         disable=not is_kept and not console.is_terminal,

@@ -1,4 +1,4 @@
-"""The comparison behind the paper's claim: M2(R) with R at equal multiply-adds and at equal parameters."""
+"""The comparison that tests the paper's claim: M2(R) with R at equal multiply-adds and at equal parameters."""
 
 from __future__ import annotations
 

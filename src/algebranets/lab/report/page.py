@@ -17,7 +17,7 @@ from algebranets.lab.report.group import Group
 from algebranets.lab.report.markdown import markdown, title
 from algebranets.lab.report.numbers import NONE, duration, interval, quality
 from algebranets.lab.report.parts import INTERVAL, Cell, Sheet
-from algebranets.lab.report.pictures import joint_panels, pictures
+from algebranets.lab.report.pictures import JOINT, pictures
 from algebranets.lab.report.study import Study, studies
 from algebranets.lab.report.tables import sheets
 from algebranets.lab.report.words import environment
@@ -63,8 +63,10 @@ def write(results: Iterable[Result], folder: Path) -> Path:
 
 def _write_study(study: Study, section: dict[str, Any], folder: Path, facts: dict[str, Any]) -> None:
     panels = {name: text for picture in section["pictures"] for name, text in picture.panels.items()}
-    for name, text in (panels | joint_panels(study, panels)).items():
-        files.write(folder / f"{section['name']}-{name}.svg", svg.standalone(text))
+    joint = {name: draw(study) for name, draw in JOINT.items()}
+    for name, text in (panels | joint).items():
+        if text is not None:
+            files.write(folder / f"{section['name']}-{name}.svg", svg.standalone(text))
     files.write(folder / "tables.md", markdown(study))
     files.write(folder / "rows.jsonl", "".join(json.dumps(asdict(run)) + "\n" for run in study.runs))
     files.write(folder / PAGE, environment().get_template("page.html").render(section=section, **facts))

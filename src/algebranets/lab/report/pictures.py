@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from algebranets.lab.report import curves, figures
@@ -32,10 +32,8 @@ class Picture:
 
 def pictures(study: Study) -> Iterator[Picture]:
     """Every figure of a study: quality against cost, pruned networks, learning curves."""
-    has_paper = any(group.printed for group in study.finished)
-    has_several = len(study.finished) > 1 or has_paper
-    if has_several and not study.is_about_pruning:  # pruned networks have figures of their own, below
-        caption = sentence("captions", figure="trade-off", has_paper=has_paper)
+    if _has_trade_off(study):
+        caption = sentence("captions", figure="trade-off", has_paper=_has_paper(study))
         panels = {cost: figures.trade_off(study, (cost,)) for cost in COSTS}
         yield Picture("Quality and cost", caption, panels)
     drawn = {measure.replace("_", "-"): pruned.quality_left(study, (measure,)) for measure in pruned.MEASURES}
@@ -45,20 +43,28 @@ def pictures(study: Study) -> Iterator[Picture]:
     yield from _learning_curves(study)
 
 
-def joint_panels(study: Study, panels: dict[str, str]) -> dict[str, str]:
-    """Figures that combine several panels of the page, to be saved as separate files.
+def _has_paper(study: Study) -> bool:
+    return any(group.printed for group in study.finished)
 
-    Args:
-        study: The study.
-        panels: The panels of the page, by name.
-    """
-    found: dict[str, str | None] = {}
-    if "parameters" in panels:
-        found["trade-off"] = figures.trade_off(study)
-    found["pruning"] = pruned.quality_left(study)
-    if "curves-minutes" in panels:
-        found["learning"] = curves.learning(study, _drawn(study), study.metric, "learning", curves.clocks(study.runs))
-    return {name: panel for name, panel in found.items() if panel}
+
+def _has_trade_off(study: Study) -> bool:
+    """Whether quality is drawn against cost. Studies of pruning have figures of their own for that."""
+    return (len(study.finished) > 1 or _has_paper(study)) and not study.is_about_pruning
+
+
+def _joint_curves(study: Study) -> str | None:
+    """The learning curves by all clocks; None if there is only one clock."""
+    clocks = curves.clocks(study.runs)
+    return curves.learning(study, _drawn(study), study.metric, "learning", clocks) if len(clocks) > 1 else None
+
+
+#: Figures that combine several panels of the page, to be saved as separate files: the functions that draw them, by
+#: name. They return None if there is nothing to draw.
+JOINT: dict[str, Callable[[Study], str | None]] = {
+    "trade-off": lambda study: figures.trade_off(study) if _has_trade_off(study) else None,
+    "pruning": pruned.quality_left,
+    "learning": _joint_curves,
+}
 
 
 def _drawn(study: Study) -> tuple[Group, ...]:
