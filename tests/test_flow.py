@@ -379,3 +379,27 @@ def test_channels_are_followed_through_activations(activation, inplace):
     flow = trace(net, (torch.randn(FEATURES),), {}, {"a": H, "b": H})
     assert flow.torn == ()
     assert flow.in_parts == {"b": (24, 24)}
+
+
+REDUCTIONS = {
+    "amax": lambda y: y.amax(2),
+    "logsumexp": lambda y: y.logsumexp(2),
+    "max": lambda y: y.max(2).values,
+    "max, with its axis": lambda y: y.max(2, keepdim=True).values.flatten(1),
+    "mean": lambda y: y.mean(2),
+    "median": lambda y: y.median(2).values,
+    "min": lambda y: y.min(2).values,
+    "norm": lambda y: torch.linalg.vector_norm(y, dim=2),
+    "prod": lambda y: y.prod(2),
+    "std": lambda y: y.std(2),
+    "sum": lambda y: y.sum(2),
+    "maximum of two": lambda y: torch.max(y[..., 0], y[..., 1]),
+}
+
+
+@pytest.mark.parametrize("name", REDUCTIONS)
+def test_channels_are_followed_through_reductions_of_another_axis(name):
+    reduce = REDUCTIONS[name]
+    layers = {"a": nn.Conv1d(24, 8, 3), "b": nn.Conv1d(24, 16, 2), "c": linear(24, 8)}
+    flow = traced(lambda net, x: net.c(torch.cat([reduce(net.a(x)), reduce(net.b(x))], 1)), layers, (2, 24, 9))
+    assert (flow.in_parts, flow.out_parts, flow.torn) == ({"c": (8, 16)}, {}, ())

@@ -345,12 +345,12 @@ def _per_head(label: Tensor | None, x: Tensor, q: Tensor) -> Tensor | None:
 def _is_pointwise(func: Any) -> bool:
     """Return whether an operation combines tensors number by number.
 
-    torch 2.11 marks ``hardtanh`` as such, but not ``hardtanh_``, so both names count.
+    torch 2.11 marks ``hardtanh`` as such, but not ``hardtanh_``, so both count. Other overloads of the name do not:
+    ``max`` of two tensors is pointwise, and ``max`` along an axis is not.
     """
     name = _name(func).removesuffix("_")
-    packet = getattr(torch.ops.aten, name, None)
-    overloads = [func, *(getattr(packet, overload) for overload in packet.overloads())] if packet else [func]
-    return name in _POINTWISE or any(torch.Tag.pointwise in overload.tags for overload in overloads)
+    twin = getattr(getattr(torch.ops.aten, name, None), func._overloadname, func)
+    return name in _POINTWISE or any(torch.Tag.pointwise in overload.tags for overload in (func, twin))
 
 
 def _name(func: Any) -> str:
