@@ -44,8 +44,8 @@ def randomized(module):
     return module
 
 
-def only_layer(shell):
-    (layer,) = [module for module in shell.modules() if isinstance(module, an.nn.Layer)]
+def only_layer(wrapper):
+    (layer,) = [module for module in wrapper.modules() if isinstance(module, an.nn.Layer)]
     return layer
 
 
@@ -117,11 +117,11 @@ def test_layers_of_complextorch_without_a_counterpart_say_why():
 
 
 def test_a_complex_shell_refuses_real_tensors_and_works_under_autocast():
-    shell = from_complextorch(nn.Linear(3, 2, dtype=torch.cfloat))
+    wrapper = from_complextorch(nn.Linear(3, 2, dtype=torch.cfloat))
     with pytest.raises(ValueError, match=r"takes complex tensors; got torch\.float32"):
-        shell(torch.randn(7, 3))
+        wrapper(torch.randn(7, 3))
     with torch.autocast("cpu", torch.bfloat16):
-        assert shell(torch.randn(7, 3, dtype=torch.cfloat)).dtype == torch.cfloat
+        assert wrapper(torch.randn(7, 3, dtype=torch.cfloat)).dtype == torch.cfloat
 
 
 # SpeechBrain ----------------------------------------------------------------------------------------------------------
@@ -292,9 +292,9 @@ def test_options_of_cliffordlayers_that_are_no_product_are_refused():
 
 
 def test_a_shell_for_components_last_refuses_other_shapes():
-    shell = peers.ComponentsLast(an.nn.Linear(12, 8, algebra=an.H), an.H)
+    wrapper = peers.ComponentsLast(an.nn.Linear(12, 8, algebra=an.H), an.H)
     with pytest.raises(ValueError, match=re.escape("with 4 components; got (7, 3, 3)")):
-        shell(torch.randn(7, 3, 3))
+        wrapper(torch.randn(7, 3, 3))
 
 
 # What a converted layer keeps -----------------------------------------------------------------------------------------

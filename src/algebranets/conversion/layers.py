@@ -100,12 +100,12 @@ def build(old: nn.Module, spec: Spec, device: torch.device | str | None = None) 
 
 
 def core(new: nn.Module) -> nn.Module:
-    """Return the layer over the algebra, without the Lift, TupleNorm or shell around it.
+    """Return the layer over the algebra, without the Lift, TupleNorm or wrapper around it.
 
     Args:
         new: A layer from `build`.
     """
-    return new.layer if isinstance(new, (nn.Sequential, *peers.SHELLS)) else new  # type: ignore[return-value]
+    return new.layer if isinstance(new, (nn.Sequential, *peers.WRAPPERS)) else new  # type: ignore[return-value]
 
 
 def weight_of(old: nn.Module, name: str) -> Tensor:

@@ -9,11 +9,11 @@ from torch import nn
 from algebranets.conversion.peers import cliffordlayers, complextorch, speechbrain
 from algebranets.conversion.peers.cliffordlayers import from_cliffordlayers, signature_algebra
 from algebranets.conversion.peers.complextorch import from_complextorch
-from algebranets.conversion.peers.shells import SHELLS, ChannelsLast, ComplexForms, ComplexTensors, ComponentsLast
 from algebranets.conversion.peers.speechbrain import from_speechbrain
+from algebranets.conversion.peers.wrappers import WRAPPERS, ChannelsLast, ComplexForms, ComplexTensors, ComponentsLast
 
 __all__ = [
-    "SHELLS",
+    "WRAPPERS",
     "ChannelsLast",
     "ComplexForms",
     "ComplexTensors",

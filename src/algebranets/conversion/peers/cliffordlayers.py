@@ -10,8 +10,8 @@ from torch import nn as torch_nn
 
 from algebranets import nn
 from algebranets.algebra import Algebra, C, change_basis, clifford, opposite
-from algebranets.conversion.peers.shells import ComponentsLast
 from algebranets.conversion.peers.weights import Tuples, check_plain, class_path, factory, load, stacked_tuples
+from algebranets.conversion.peers.wrappers import ComponentsLast
 
 LINEAR = "cliffordlayers.nn.modules.cliffordlinear.CliffordLinear"
 CONVS = {f"cliffordlayers.nn.modules.cliffordconv.CliffordConv{n}d": n for n in (1, 2, 3)}

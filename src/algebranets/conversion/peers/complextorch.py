@@ -9,7 +9,6 @@ from torch import nn as torch_nn
 
 from algebranets import nn
 from algebranets.algebra import C
-from algebranets.conversion.peers.shells import ComplexForms, ComplexTensors
 from algebranets.conversion.peers.weights import (
     Tuples,
     check_plain,
@@ -19,6 +18,7 @@ from algebranets.conversion.peers.weights import (
     load,
     stacked_tuples,
 )
+from algebranets.conversion.peers.wrappers import ComplexForms, ComplexTensors
 from algebranets.nn.conv import Conv
 from algebranets.nn.linear import Weighted
 

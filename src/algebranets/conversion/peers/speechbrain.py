@@ -8,8 +8,8 @@ from torch import nn as torch_nn
 
 from algebranets import nn
 from algebranets.algebra import Algebra, C, H
-from algebranets.conversion.peers.shells import ChannelsLast
 from algebranets.conversion.peers.weights import Tuples, check_plain, class_path, factory, load, stacked_tuples
+from algebranets.conversion.peers.wrappers import ChannelsLast
 
 _QUATERNION, _COMPLEX = "speechbrain.nnet.quaternion_networks.q_", "speechbrain.nnet.complex_networks.c_"
 

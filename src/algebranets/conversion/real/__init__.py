@@ -19,7 +19,7 @@ from torch.nn.utils.rnn import PackedSequence
 
 from algebranets.conversion.inputs import preserved
 from algebranets.conversion.parts import Parted
-from algebranets.conversion.peers import SHELLS
+from algebranets.conversion.peers import WRAPPERS
 from algebranets.conversion.real import attention, channels, graph, layers, recurrent
 from algebranets.conversion.real.modules import traced
 from algebranets.conversion.real.weights import RealParameters
@@ -35,7 +35,7 @@ WEIGHTED: dict[type, layers.Twin] = {**layers.TWINS, **attention.TWINS, **recurr
 TWINS: dict[type, layers.Twin] = {
     **WEIGHTED,
     **channels.TWINS,
-    **{shell: lambda module, _: traced(module, type(module).__name__) for shell in SHELLS},
+    **{wrapper: lambda module, _: traced(module, type(module).__name__) for wrapper in WRAPPERS},
 }
 
 

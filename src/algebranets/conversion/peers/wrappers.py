@@ -1,7 +1,7 @@
 """Modules that let a layer of ours take and return tensors in another library's layout.
 
-The child ``layer`` of a shell is the layer. The shell converts the input to our layout, calls the layer, and converts
-the output back. Most of these conversions copy the tensor. `torch.fx` can trace shells.
+The child ``layer`` of a wrapper is the layer. The wrapper converts the input to our layout, calls the layer, and
+converts the output back. Most of these conversions copy the tensor. `torch.fx` can trace wrappers.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from algebranets.algebra import Algebra
 
 
 class ComplexTensors(nn.Module):
-    """A shell around a layer over C, for complex tensors as in torch and complextorch.
+    """A wrapper around a layer over C, for complex tensors as in torch and complextorch.
 
     A complex input becomes a real one with twice the channels: all real parts, then all imaginary parts. The output
-    becomes complex again. Without the shell, ``layer`` takes and returns such real tensors.
+    becomes complex again. Without the wrapper, ``layer`` takes and returns such real tensors.
 
     Args:
         layer: A layer over an algebra of dimension 2, whose components are the real and the imaginary part.
         channel_axis: The channel axis, counted from the last one: -1 for a linear layer, -3 for `Conv2d`.
 
     >>> import torch, algebranets as an
-    >>> shell = ComplexTensors(an.nn.Linear(6, 4, algebra=an.C))
-    >>> shell(torch.randn(7, 3, dtype=torch.cfloat)).shape
+    >>> wrapper = ComplexTensors(an.nn.Linear(6, 4, algebra=an.C))
+    >>> wrapper(torch.randn(7, 3, dtype=torch.cfloat)).shape
     torch.Size([7, 2])
     """
 
@@ -50,10 +50,10 @@ class ComplexTensors(nn.Module):
         Args:
             x: A complex tensor.
         """
-        if isinstance(x, Tensor) and not x.is_complex():  # it is not a Tensor while torch.fx traces the shell
+        if isinstance(x, Tensor) and not x.is_complex():  # it is not a Tensor while torch.fx traces the wrapper
             raise ValueError(
                 f"this layer takes complex tensors; got {x.dtype}. Use x.to(torch.cfloat) for a real input, or call "
-                "the layer inside, `shell.layer`, which takes real tensors: all real parts, then all imaginary parts."
+                "the layer inside, `wrapper.layer`, which takes real tensors: all real parts, then all imaginary parts."
             )
         return torch.cat([x.real, x.imag], self.channel_axis)
 
@@ -62,7 +62,7 @@ class ComplexTensors(nn.Module):
 
         Args:
             y: The output of the layer.
-            x: An input of the shell. The result gets its dtype, because under autocast the layer may return bfloat16,
+            x: An input of the wrapper. The result gets its dtype, because under autocast the layer may return bfloat16,
                 for which torch has no complex dtype.
         """
         real, imaginary = y.to(x.real.dtype).unflatten(self.channel_axis, (2, -1)).unbind(self.channel_axis - 1)
@@ -73,15 +73,15 @@ class ComplexTensors(nn.Module):
 
 
 class ComplexForms(ComplexTensors):
-    """A shell around a bilinear layer over C, for complex tensors as in complextorch's ``Bilinear``.
+    """A wrapper around a bilinear layer over C, for complex tensors as in complextorch's ``Bilinear``.
 
     Args:
         layer: A bilinear layer over C.
         conjugate: Whether to conjugate the first input.
 
     >>> import torch, algebranets as an
-    >>> shell = ComplexForms(an.nn.Bilinear(6, 4, 10, algebra=an.C), conjugate=True)
-    >>> shell(torch.randn(7, 3, dtype=torch.cfloat), torch.randn(7, 2, dtype=torch.cfloat)).shape
+    >>> wrapper = ComplexForms(an.nn.Bilinear(6, 4, 10, algebra=an.C), conjugate=True)
+    >>> wrapper(torch.randn(7, 3, dtype=torch.cfloat), torch.randn(7, 2, dtype=torch.cfloat)).shape
     torch.Size([7, 5])
     """
 
@@ -104,7 +104,7 @@ class ComplexForms(ComplexTensors):
 
 
 class ComponentsLast(nn.Module):
-    """A shell around a layer, for tensors (batch, tuples, ..., components) as in cliffordlayers.
+    """A wrapper around a layer, for tensors (batch, tuples, ..., components) as in cliffordlayers.
 
     Args:
         layer: A layer over ``algebra`` whose channel axis is 1.
@@ -113,8 +113,8 @@ class ComponentsLast(nn.Module):
         out_components: The components to return. The default is all components.
 
     >>> import torch, algebranets as an
-    >>> shell = ComponentsLast(an.nn.Linear(12, 8, algebra=an.H), an.H)
-    >>> shell(torch.randn(7, 3, 4)).shape
+    >>> wrapper = ComponentsLast(an.nn.Linear(12, 8, algebra=an.H), an.H)
+    >>> wrapper(torch.randn(7, 3, 4)).shape
     torch.Size([7, 2, 4])
     """
 
@@ -159,7 +159,7 @@ class ComponentsLast(nn.Module):
 
 
 class ChannelsLast(nn.Module):
-    """A shell around a convolution, for tensors with the channels on the last axis as in SpeechBrain.
+    """A wrapper around a convolution, for tensors with the channels on the last axis as in SpeechBrain.
 
     Args:
         layer: A convolution.
@@ -167,8 +167,8 @@ class ChannelsLast(nn.Module):
         pad: The number of zeros to add before and after the last axis of the layer's input, for causal convolutions.
 
     >>> import torch, algebranets as an
-    >>> shell = ChannelsLast(an.nn.Conv1d(8, 12, 3, algebra=an.H), axes=(0, 2, 1), pad=(2, 0))
-    >>> shell(torch.randn(7, 20, 8)).shape
+    >>> wrapper = ChannelsLast(an.nn.Conv1d(8, 12, 3, algebra=an.H), axes=(0, 2, 1), pad=(2, 0))
+    >>> wrapper(torch.randn(7, 20, 8)).shape
     torch.Size([7, 20, 12])
     """
 
@@ -195,5 +195,5 @@ class ChannelsLast(nn.Module):
         return f"axes={self.axes}" + (f", pad={self.pad}" if any(self.pad) else "")
 
 
-#: All shells.
-SHELLS = (ComplexTensors, ComplexForms, ComponentsLast, ChannelsLast)
+#: All wrappers.
+WRAPPERS = (ComplexTensors, ComplexForms, ComponentsLast, ChannelsLast)
