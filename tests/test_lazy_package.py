@@ -32,6 +32,47 @@ print(json.dumps(found))
 """
 
 
+#: A new process uses each subpackage as an attribute when it is not imported yet: none imports a later one of the list.
+SUBPACKAGES = """
+import sys
+import algebranets as an
+found = {}
+for name in ("algebra", "ops", "product", "nn", "accounting", "models", "conversion", "pruning"):
+    assert f"algebranets.{name}" not in sys.modules
+    found[name] = getattr(an, name).__name__
+print(found)
+"""
+
+#: Threads use all names and subpackages for the first time at once.
+THREADS = """
+import sys, threading
+import algebranets as an
+
+def use(name):
+    together.wait()
+    try:
+        getattr(an, name)
+    except BaseException as error:
+        errors.append(f"{name}: {error!r}")
+
+errors = []
+names = dir(an)[::-1]
+together = threading.Barrier(len(names))
+sys.setswitchinterval(1e-5)
+threads = [threading.Thread(target=use, args=(name,)) for name in names]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+print(errors)
+"""
+
+
+def in_new_process(code, *arguments):
+    command = [sys.executable, "-c", code, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
 @pytest.fixture(scope="module")
 def layer():
     return an.over("H").Linear(8, 4)
@@ -41,8 +82,7 @@ def layer():
 def found(layer, tmp_path_factory):
     file = tmp_path_factory.mktemp("lazy") / "layer.pickle"
     file.write_bytes(pickle.dumps(layer))
-    command = [sys.executable, "-c", STEPS, str(file)]
-    return json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    return json.loads(in_new_process(STEPS, str(file)))
 
 
 def test_importing_the_package_and_using_its_algebras_does_not_import_torch(found):
@@ -66,11 +106,11 @@ def test_torchs_flop_counter_knows_our_operators_before_accounting_is_imported(f
 
 
 def test_type_checkers_see_the_names_that_the_package_has():
-    """The names are listed three times: in ``__all__``, for type checkers, and with their modules."""
+    """They are listed three times: in ``__all__`` or the subpackages, for type checkers, and with their modules."""
     tree = ast.parse(inspect.getsource(an))
     block = next(node for node in tree.body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING")
     imported = {alias.name: node.module for node in block.body for alias in node.names}
-    assert sorted(imported) == sorted(an.__all__)
+    assert set(imported) == {*an.__all__, *an._SUBPACKAGES}
     assert {name: module for name, module in imported.items() if module != "algebranets"} == an._HOMES
 
 
@@ -79,6 +119,16 @@ def test_every_public_name_is_there(name):
     namespace = {}
     exec(f"from algebranets import {name}", namespace)
     assert namespace[name] is getattr(an, name)
+
+
+def test_every_subpackage_is_an_attribute_whatever_was_used_before():
+    found = ast.literal_eval(in_new_process(SUBPACKAGES))
+    assert found == {name: f"algebranets.{name}" for name in an._SUBPACKAGES}
+    assert set(found) <= set(dir(an))
+
+
+def test_threads_can_use_all_names_and_subpackages_for_the_first_time_at_once():
+    assert in_new_process(THREADS).strip() == "[]"
 
 
 def test_an_unknown_name_is_an_attribute_error_and_an_import_error():

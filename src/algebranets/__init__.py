@@ -10,8 +10,12 @@ torch.Size([8, 512])
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:  # the same names as in `_HOMES`, for type checkers and editors
+if TYPE_CHECKING:  # the same names as in `_HOMES` and `_SUBPACKAGES`, for type checkers and editors
+    from algebranets import accounting as accounting
     from algebranets import algebra, models, nn, product
+    from algebranets import conversion as conversion
+    from algebranets import ops as ops
+    from algebranets import pruning as pruning
     from algebranets.accounting.account import account
     from algebranets.algebra import CROSS, DUAL, M2C, M2R, M3R, M4R, Algebra, C, H, R, diagonal
     from algebranets.conversion import fold, to_real
@@ -73,16 +77,19 @@ _HOMES = {
     for name in names
 }
 
+#: Attributes of this package, without an import of their own. `from algebranets import *` only imports `__all__`.
+_SUBPACKAGES = ("accounting", "algebra", "conversion", "models", "nn", "ops", "product", "pruning")
+
 #: What the public names need, in the order in which it is imported. Threads that use the first names at the same time
 #: import in the same order and wait for each other. In different orders, Python's import locks deadlock.
-_IMPORT_ORDER = ("algebra", "torch", "product", "nn", "accounting", "models", "conversion")
+_IMPORT_ORDER = ("algebra", "torch", "ops", "product", "nn", "accounting", "models", "conversion", "pruning")
 
 
 if not TYPE_CHECKING:  # type checkers would accept any name
 
     def __getattr__(name: str) -> Any:
         """Import a public name when it is first used (PEP 562)."""
-        if name not in __all__:
+        if name not in __all__ and name not in _SUBPACKAGES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         home = _HOMES.get(name, f"algebranets.{name}")
         package = home.split(".")[1]
@@ -94,5 +101,5 @@ if not TYPE_CHECKING:  # type checkers would accept any name
 
 
 def __dir__() -> list[str]:
-    """List all public names, also those that are not imported yet."""
-    return sorted([*__all__, "__version__"])
+    """List all public names and subpackages, also those that are not imported yet."""
+    return sorted({*__all__, *_SUBPACKAGES, "__version__"})
