@@ -55,6 +55,14 @@ def test_the_card_says_what_was_measured_and_the_hub_can_read_it():
         "The size of the real network.",
     ):
         assert words in read.text
+    dirty = card_of(replace(result, environment={"commit": "abc1234-dirty"}))
+    assert "| commit | `abc1234`, with uncommitted changes |" in dirty.text
+
+
+def test_the_card_names_the_hubs_mixin_if_it_loads_the_model():
+    result = runs.result(94.316, "M2R")
+    assert "pytorch_model_hub_mixin" in card_of(result).data.tags
+    assert card_of(result, loading="an.models.load(file)").data.tags == ["algebranets", "M2R"]
 
 
 def test_the_card_holds_no_number_that_is_not_in_its_data():

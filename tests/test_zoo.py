@@ -1,10 +1,14 @@
 """`create(pretrained=...)` from files and URLs with their SHA-256, and the zoo's tool and pages."""
 
+import doctest
+import errno
 import hashlib
+import os
 import socket
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler, SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import model_zoo
@@ -115,9 +119,33 @@ def test_bad_sources_are_errors_that_say_what_to_give(file, tmp_path):
         ("https://example.org/x.safetensors", "must be followed by the SHA-256 of the file"),
         (f"ftp://example.org/x#sha256={wrong}", "must be a path or a URL of https, http or file"),
         (True, "must be a path or a URL of https, http or file; got True"),
+        ("HTTPS://example.org/x.safetensors", "must be followed by the SHA-256 of the file"),
+        ("http://[", r"'http://\[' must be a valid URL"),
+        (f"file://elsewhere{file}", "must be 'file://' and an absolute path on this machine.* got 'file://elsewhere/"),
+        ("file://~/x.safetensors", "must be 'file://' and an absolute path on this machine"),
+        ("file:///a%00b", "must be 'file://' and an absolute path on this machine"),
+        ("file:///a?b", r"'\?' is written %3F"),
     ):
         with pytest.raises(ValueError, match=message):
             an.models.create("gru_lm", algebra="M2R", pretrained=source)
+
+
+def test_an_error_of_the_callers_own_options_does_not_blame_the_file(file, tmp_path):
+    with pytest.raises(ValueError, match=r"lowering must be .*bogus") as caught:
+        an.models.create("gru_lm", pretrained=file, lowering="bogus")
+    assert file.name not in str(caught.value)
+    damaged = tmp_path / "damaged.safetensors"
+    model = an.models.create("gru_lm", algebra="M2R", **SMALL)
+    an.models.publish(model, "gru_lm", an.M2R, SMALL | {"hidden_size": 17}, damaged)
+    with pytest.raises(ValueError, match=r"damaged\.safetensors"):
+        an.models.create("gru_lm", pretrained=damaged, lowering="reference")
+
+
+def test_weights_are_stored_in_a_floating_point_type(tmp_path):
+    for dtype in (torch.int8, torch.cfloat, "float16"):
+        with pytest.raises(ValueError, match=r"dtype must be a floating-point type: torch\.float64, .* Give one of"):
+            publish(tmp_path / "x.safetensors", dtype=dtype)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_source_from_a_downloaded_folder_cannot_name_weights(file):
@@ -160,6 +188,69 @@ def test_a_server_that_refuses_the_connection_is_named_in_the_error(tmp_path, mo
         url = f"http://127.0.0.1:{taken.getsockname()[1]}/x"
         with pytest.raises(ValueError, match=f"{url} could not be downloaded: .*refused"):
             an.models.create("gru_lm", algebra="M2R", pretrained=f"{url}#sha256={'a' * 64}")
+
+
+def test_threads_can_download_the_same_weights_at_the_same_time(file, web, tmp_path):
+    address, _ = web
+    url = f"{address}/{file.name}#sha256={digest(file)}"
+    with ThreadPoolExecutor(8) as pool:
+        models = list(pool.map(lambda _: an.models.create("gru_lm", pretrained=url), range(8)))
+    assert len({model.head.weight.sum().item() for model in models}) == 1
+    assert cached(tmp_path) == [f"{digest(file)[:16]}-{file.name}"]
+
+
+def test_the_name_of_a_long_address_is_cut_and_safe(file, web, tmp_path):
+    address, _ = web
+    (tmp_path / ("x" * 200 + ".safetensors")).write_bytes(file.read_bytes())
+    for url in (f"{address}/{'x' * 200}.safetensors", f"{address}/a%2F..%2F{file.name}?token=secret"):
+        an.models.create("gru_lm", pretrained=f"{url}#sha256={digest(file)}")
+    start = digest(file)[:16]
+    assert cached(tmp_path) == sorted([f"{start}-{'x' * 88}.safetensors", f"{start}-{file.name}"])
+
+
+class Strange(BaseHTTPRequestHandler):
+    """It announces more bytes than it sends, or redirects to a file of the client's machine."""
+
+    def do_GET(self):
+        self.send_response(200 if self.path == "/short" else 302)
+        self.send_header(*(("Content-Length", "1000") if self.path == "/short" else ("Location", "file:///etc/hosts")))
+        self.end_headers()
+        if self.path == "/short":
+            self.wfile.write(b"x" * 10)
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("path", "reason"),
+    [("short", "the connection ended 990 bytes before the end"), ("moved", "redirect.* not allowed|not allowed")],
+)
+def test_an_interrupted_download_and_a_redirect_to_a_local_file_are_errors(path, reason, tmp_path, monkeypatch):
+    monkeypatch.setattr(torch.hub, "_hub_dir", str(tmp_path / "hub"))
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Strange)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    url = f"http://127.0.0.1:{server.server_port}/{path}"
+    try:
+        with pytest.raises(ValueError, match=f"{path} could not be downloaded: .*({reason})"):
+            an.models.create("gru_lm", algebra="M2R", pretrained=f"{url}#sha256={'a' * 64}")
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert cached(tmp_path) == []
+
+
+def test_a_full_disk_is_not_called_an_error_of_the_address(file, web, monkeypatch):
+    url, real_open = f"{web[0]}/{file.name}#sha256={digest(file)}", Path.open
+
+    def full(path, mode="r", *arguments, **options):
+        if mode == "wb":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return real_open(path, mode, *arguments, **options)
+
+    monkeypatch.setattr(Path, "open", full)
+    with pytest.raises(OSError, match="No space left on device"):
+        an.models.create("gru_lm", pretrained=url)
 
 
 # Half precision -------------------------------------------------------------------------------------------------------
@@ -231,3 +322,18 @@ def test_the_zoos_weights_are_small_and_compute(path):
     with torch.no_grad():
         outputs = model(inputs)
     assert (outputs if result["metric"] == "accuracy" else outputs[0]).isfinite().all()
+
+
+@pytest.mark.parametrize("path", WEIGHTS, ids=lambda path: path.stem)
+def test_the_statement_of_a_card_loads_the_weights(path, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    code = path.with_suffix(".md").read_text().partition("```python\n")[2].partition("```")[0]
+    local, _, remote = code.partition("\n# or from the web\n")
+    found = {}
+    exec(local, found)
+    assert sum(weight.numel() for weight in found["model"].parameters()) == model_zoo.read(path)[3]["parameters"]
+    assert f"{path.name}#sha256={digest(path)}" in remote
+
+
+def test_the_examples_of_the_tool_run():
+    assert doctest.testmod(model_zoo).failed == 0

@@ -22,6 +22,7 @@ import torch
 
 from algebranets import files
 from algebranets.algebra import CATALOGUE, Algebra
+from algebranets.lab.report.parts import markdown_table
 from algebranets.models.downloads import sha256
 from algebranets.models.weights import describe, load, parts, publish
 
@@ -48,18 +49,22 @@ import algebranets as an
 {local}
 ```
 
-From the web, the SHA-256 of the file must follow its address. The file is downloaded once, checked, and kept in
+To load a file from the web, append its SHA-256 to the address. The file is downloaded once, checked, and kept in
 torch.hub's folder:
 
 ```python
 {remote}
 ```
 
-The model is in evaluation mode, and its weights are float32. Options that you do not give are those of the file, and
-options that do not agree with the file are an error.
+A file on the branch `main` may be replaced by better weights. Then its SHA-256 does not fit, which is an error. To keep
+the old file, put a tag or a commit in the place of `main`.
 
+The model is in evaluation mode, and its weights are float32. Options that you leave out are taken from the file. An
+option that contradicts the file is an error.
+"""
+PROSE = """\
 The data set `python-prose` is the text that Python's `help()` prints. The character models were trained and measured on
-that of Python 3.12. The text of another Python differs, and so does the quality measured on it.
+that of Python {versions}. Other versions of Python have a different text, so the quality measured there differs.
 """
 COLUMNS = ("weights", "model", "algebra", "parameters", "quality", "size", "SHA-256")
 METRICS = {"accuracy": "{:.2f} % accuracy", "bpc": "{:.3f} bits per character"}
@@ -159,7 +164,7 @@ def pages(zoo: Path = ZOO) -> dict[Path, str]:
 
 def index(weights: list[Path]) -> str:
     """The page README.md: how to load the weights, and a table of them."""
-    rows, commands = [COLUMNS, ("---",) * len(COLUMNS)], []
+    rows, commands, versions = [], [], set()
     for file in weights:
         name, algebra, _, result = read(file)
         quality = METRICS[result["metric"]].format(result["value"])
@@ -169,11 +174,13 @@ def index(weights: list[Path]) -> str:
             f"`{sha256(file)}`",
         ))  # fmt: skip
         commands.append(result["command"])
-    table = "\n".join("| " + " | ".join(row) + " |" for row in rows)
+        if result["experiment"]["data"]["name"] == "python-prose":
+            versions.add(result["environment"]["python"].rpartition(".")[0])
     example = next((file for file in reversed(weights) if read(file)[1].dim > 1), weights[-1])
     introduction = INTRODUCTION.format(local=loading(example, f"zoo/{example.name}"), remote=remote(example))
     trained = "They were trained with these commands:\n\n```bash\n" + "\n".join(commands) + "\n```\n"
-    return f"{introduction}\n{table}\n\n{trained}"
+    prose = [PROSE.format(versions=" and ".join(sorted(versions)))] if versions else []
+    return "\n".join([introduction, *prose, markdown_table(COLUMNS, rows, prose=(0, 1, 2, 4, 6)), "", trained])
 
 
 def card(file: Path) -> str:
@@ -185,7 +192,7 @@ def card(file: Path) -> str:
     name, algebra, notes, result = read(file)
     costs = costs_of(Result(**{key: value for key, value in result.items() if key != "measured_on"}))
     config = {"source": f"algebranets:{name}", "options": {}, "plan": None, "class": name}
-    code = f"import algebranets as an\n\n{loading(file, f'zoo/{file.name}')}\n{remote(file)}  # or this"
+    code = f"import algebranets as an\n\n{loading(file, f'zoo/{file.name}')}\n\n# or from the web\n{remote(file)}"
     over = [algebra.name] if algebra.dim > 1 else []
     options = {"result": result, "license": LICENSE, "loading": code, "inputs": notes["inputs"]}
     return str(model_card(config, over, costs, **options))

@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import re
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +21,9 @@ def replacing(path: Path) -> Iterator[Path]:
     gave it (safetensors makes it readable for its owner only). An error of the operating system, such as a full disk,
     becomes an `OSError` that names ``path``, whatever error the writer raised (torch raises a `RuntimeError`).
 
+    Threads, processes and machines with a common folder may write the same file at the same time. Each has a temporary
+    path of its own, in the folder of ``path`` and with a name that ends in ".partial". The last one to finish wins.
+
     >>> import tempfile
     >>> target = Path(tempfile.mkdtemp()) / "deep" / "note.txt"
     >>> with replacing(target) as partial:
@@ -30,9 +34,9 @@ def replacing(path: Path) -> Iterator[Path]:
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
+    partial = path.with_name(f"{path.name[:50]}.{secrets.token_hex(8)}.partial")
     try:
-        partial.touch()
+        partial.touch(exist_ok=False)
         mode = partial.stat().st_mode
         yield partial
         partial.chmod(mode)

@@ -20,6 +20,8 @@ _SETTINGS = (
     ("seconds, with evaluations", "seconds"), ("commit", "environment.commit"), ("device", "environment.device"),
     ("torch", "environment.torch"),
 )  # fmt: skip
+#: The end of the name of a commit in a result if the source had uncommitted changes.
+_DIRTY = "-dirty"
 _PAPER = "Hoffmann et al., AlgebraNets, 2020"
 
 
@@ -88,7 +90,7 @@ def model_card(
     data = hub.ModelCardData(
         library_name="algebranets",
         license=license,
-        tags=["algebranets", "pytorch_model_hub_mixin", "model_hub_mixin", *algebras],
+        tags=["algebranets", *([] if loading else ["pytorch_model_hub_mixin", "model_hub_mixin"]), *algebras],
         **_measured(hub, name, result),
     )
     parts = [
@@ -187,9 +189,7 @@ def _quality(result: Mapping[str, Any] | None) -> str:
 
 
 def _training(result: Mapping[str, Any]) -> str:
-    rows = [
-        (words, f"`{_show(value)}`") for words, path in _SETTINGS if (value := _find(result, path)) not in (None, "")
-    ]
+    rows = [(words, _show(value)) for words, path in _SETTINGS if (value := _find(result, path)) not in (None, "")]
     rows += [("changed setting", f"`{name}={value}`") for name, value in sorted(result.get("changes", {}).items())]
     parts = [_table(("setting", "value"), rows)] if rows else []
     parts += [_fenced(result["command"], "bash")] if result.get("command") else []
@@ -235,7 +235,9 @@ def _find(result: Mapping[str, Any], path: str) -> Any:
 
 
 def _show(value: Any) -> str:
-    return f"{value:,.6g}" if isinstance(value, float) else str(value)
+    if isinstance(value, str) and value.endswith(_DIRTY):
+        return f"`{value.removesuffix(_DIRTY)}`, with uncommitted changes"
+    return f"`{value:,.6g}`" if isinstance(value, float) else f"`{value}`"
 
 
 def _share(own: int, real: int | None) -> str:

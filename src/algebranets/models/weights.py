@@ -19,6 +19,11 @@ from algebranets.algebra import Algebra
 from algebranets.models.registry import build
 from algebranets.nn.sparse import SparseLinear, sparse
 
+#: Errors of building and loading a model whose file is damaged.
+_DAMAGE = (ValueError, KeyError, TypeError, RuntimeError)
+#: The types that `publish` can store.
+_DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2)
+
 
 def publish(
     model: nn.Module,
@@ -38,9 +43,9 @@ def publish(
         algebra: The model's algebra. Its table is written too.
         options: The other arguments of `models.create` for this model.
         path: The file to write, usually ``weights.safetensors``.
-        dtype: The type in which weights with two or more axes are stored, such as `torch.float16` for a file of about
-            half the size. The model is not changed, and `load` makes them float32 again. By default they are stored as
-            they are. Biases, norms and statistics always are.
+        dtype: The floating-point type in which weights with two or more axes are stored, such as `torch.float16` for a
+            file of about half the size. The model is not changed, and `load` makes them float32 again. By default they
+            are stored as they are. Biases, norms and statistics always are.
         notes: Further facts for the description, as plain JSON data, such as the result of training.
 
     >>> import tempfile, algebranets as an
@@ -59,6 +64,9 @@ def _rounded(model: nn.Module, dtype: torch.dtype | None) -> nn.Module:
     """The model with its weights of two or more axes in ``dtype``: a copy, or the model itself if ``dtype`` is None."""
     if dtype is None:
         return model
+    if dtype not in _DTYPES:
+        names = ", ".join(map(str, _DTYPES))
+        raise ValueError(f"dtype must be a floating-point type: {names}; got {dtype!r:.80}. Give one of them, or None.")
     model = copy.deepcopy(model)
     for name, weight in model.named_parameters():
         if weight.dim() < 2 or not weight.is_floating_point():
@@ -96,18 +104,35 @@ def read(file: Path, described: Mapping[str, Any], changes: Mapping[str, Any] | 
     Args:
         file: The file, from `describe`.
         described: Its description, from `describe`.
-        changes: Arguments of the constructor that replace those of the file.
+        changes: Arguments of the constructor that replace those of the file. The constructor's errors about them are
+            raised as they are.
     """
     name, algebra, options = parts(file, described)
+    options = {"algebra": algebra, **options}
     try:
-        model = build(name, {"algebra": algebra, **options, **(changes or {})})
+        model = build(name, {**options, **(changes or {})})
+    except _DAMAGE as error:
+        if changes and _can_build(name, options):
+            raise
+        raise _foreign(file, error) from None
+    try:
         if described.get("sparse"):
             model = sparse(model, state=load_file(file))
         else:
             load_model(model, file)
-    except (ValueError, KeyError, TypeError, RuntimeError) as error:
+    except _DAMAGE as error:
         raise _foreign(file, error) from None
     return model.eval()
+
+
+def _can_build(name: str, options: Mapping[str, Any]) -> bool:
+    """Whether a model can be built with these options. It is built without memory for its weights."""
+    try:
+        with torch.device("meta"):
+            build(name, options)
+    except _DAMAGE:
+        return False
+    return True
 
 
 def parts(file: Path, described: Mapping[str, Any]) -> tuple[str, Algebra, dict[str, Any]]:
