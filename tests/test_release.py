@@ -26,7 +26,14 @@ URLS = PROJECT["urls"]
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
-    """The sdist, and the wheel that is built from it, without a network."""
+    """The sdist, and the wheel that is built from it, without a network.
+
+    The workflow that publishes sets ALGEBRANETS_DIST to the folder of the files that it is about to upload.
+    """
+    if "ALGEBRANETS_DIST" in os.environ:
+        there = Path(os.environ["ALGEBRANETS_DIST"]).resolve()
+        (sdist,), (wheel,) = there.glob("*.tar.gz"), there.glob("*.whl")
+        return {"sdist": sdist, "wheel": wheel}
     folder = tmp_path_factory.mktemp("dist")
     made = {}
     source = ROOT
@@ -150,7 +157,11 @@ WORKFLOWS = {path.stem: yaml.safe_load(path.read_text()) for path in (ROOT / ".g
 
 
 def steps(workflow):
-    return [step for job in WORKFLOWS[workflow]["jobs"].values() for step in job["steps"]]
+    return [step for job in WORKFLOWS[workflow]["jobs"].values() for step in job.get("steps", [])]
+
+
+def needs(job):
+    return [job["needs"]] if isinstance(job.get("needs"), str) else job.get("needs", [])
 
 
 def commands(workflow):
@@ -158,7 +169,7 @@ def commands(workflow):
 
 
 @pytest.mark.parametrize("name", ["tests", "docs", "publish"])
-def test_a_workflow_has_few_rights_and_pins_its_actions(name):
+def test_a_workflow_has_few_rights_a_time_limit_and_released_actions(name):
     workflow = WORKFLOWS[name]
     assert workflow["permissions"] == {"contents": "read"}
     assert workflow["concurrency"]["group"]
@@ -166,9 +177,12 @@ def test_a_workflow_has_few_rights_and_pins_its_actions(name):
         if "uses" in step:
             assert re.fullmatch(r"[\w.-]+/[\w./-]+@(v\d+|release/v\d+)", step["uses"])
     for job in workflow["jobs"].values():
-        assert job["timeout-minutes"] <= 60
-        for needed in [job.get("needs", [])] if isinstance(job.get("needs"), str) else job.get("needs", []):
-            assert needed in workflow["jobs"]
+        if "uses" in job:
+            assert (ROOT / job["uses"]).is_file()
+            assert "workflow_call" in WORKFLOWS[Path(job["uses"]).stem][True]
+        else:
+            assert job["timeout-minutes"] <= 60
+        assert set(needs(job)) <= set(workflow["jobs"])
 
 
 def test_the_workflows_run_the_commands_of_ci():
@@ -198,6 +212,35 @@ def test_only_a_tag_publishes_and_without_a_password():
     assert job["permissions"] == {"id-token": "write"}
     assert [step["uses"] for step in job["steps"]][-1] == "pypa/gh-action-pypi-publish@release/v1"
     assert "secrets" not in (ROOT / ".github/workflows/publish.yml").read_text()
+
+
+def test_nothing_is_published_before_all_tests_and_those_of_the_files_themselves():
+    jobs = WORKFLOWS["publish"]["jobs"]
+    assert set(needs(jobs["upload"])) == {"tests", "build"}
+    assert jobs["tests"]["uses"] == "./.github/workflows/tests.yml"
+    (upload,) = (step for step in jobs["build"]["steps"] if step.get("uses", "").startswith("actions/upload-artifact"))
+    (test,) = (step for step in jobs["build"]["steps"] if "pytest" in step.get("run", ""))
+    assert test["env"]["ALGEBRANETS_DIST"] == upload["with"]["path"]
+    assert jobs["build"]["steps"].index(test) < jobs["build"]["steps"].index(upload)
+
+
+@pytest.mark.parametrize(
+    ("tag", "version", "is_right"),
+    [
+        ("v1.2.3", "1.2.3", True),
+        ("v1.2.4", "1.2.3", False),
+        ("1.2.3", "1.2.3", False),
+        ("v1.2.3.dev0", "1.2.3.dev0", False),
+    ],
+)
+def test_a_tag_that_is_not_a_released_version_publishes_nothing(tag, version, is_right, tmp_path):
+    (step,) = (step for step in steps("publish") if "TAG" in step.get("env", {}))
+    python = tmp_path / "python"
+    python.write_text(f"#!/bin/sh\necho {version}\n")
+    python.chmod(0o755)
+    environment = {**os.environ, "TAG": tag, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    done = subprocess.run(["bash", "-e", "-c", step["run"]], env=environment, capture_output=True)
+    assert (done.returncode == 0) == is_right
 
 
 # Files around the package ---------------------------------------------------------------------------------------------
