@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-if "PYTEST_XDIST_WORKER" not in os.environ and "gpu" not in sys.argv:
+if "PYTEST_XDIST_WORKER" not in os.environ and not {"gpu", "-mgpu"} & set(sys.argv):
     os.environ["CUDA_VISIBLE_DEVICES"] = ""  # only `pytest -m gpu` uses a GPU; workers inherit this
 
 import torch

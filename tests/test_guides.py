@@ -130,7 +130,7 @@ def test_a_tutorial_installs_what_it_imports():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     distributions = packages_distributions()
     for page in (ROOT / "docs/start.md", ROOT / "docs/guides/resnet18.md"):
-        (extras,) = re.findall(r"^pip install 'algebranets\[([\w,]+)\]'$", page.read_text(), flags=re.M)
+        (extras,) = re.findall(r"^pip install '\./algebranets\[([\w,]+)\]'$", page.read_text(), flags=re.M)
         lines = [*project["dependencies"]]
         for extra in extras.split(","):
             lines += project["optional-dependencies"][extra]

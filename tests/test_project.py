@@ -26,25 +26,25 @@ PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 CURRENT_PAGES = [page for page in PAGES if page.name != "CHANGELOG.md"]  # which names old files
 
 
-def test_the_tree_lists_every_file_and_is_what_the_generator_writes():
-    page = (ROOT / "docs" / "contributing" / "tree.md").read_text()
-    assert page == tree.render(), "run: python tools/write_docs.py"
+def test_the_tree_is_what_the_generator_writes():
+    assert tree.PAGE.read_text() == tree.render(), "run: python tools/write_docs.py"
+
+
+def test_the_tree_lists_every_file():
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout.splitlines()
+    if not listed:
+        pytest.skip("not a checkout")
     printed = set()
-    for block in re.findall(r"```\n(.*?)```", page, flags=re.S):
+    for block in re.findall(r"```\n(.*?)```", tree.PAGE.read_text(), flags=re.S):
         folders: list[str] = []
         for line in block.splitlines():
             depth = (len(line) - len(line.lstrip())) // 2
             name = line.split()[0]
             folders = [*folders[:depth], name.rstrip("/")]
             if not name.endswith("/"):
-                printed.add("/".join(folders))
-    there = {
-        path.relative_to(ROOT).as_posix()
-        for folder in ("src", "tests", "docs", "examples", "tools", "benchmarks", "results")
-        for path in (ROOT / folder).rglob("*")
-        if path.is_file() and "__pycache__" not in path.parts
-    }
-    assert there == printed
+                printed.add(Path(*folders).as_posix())
+    assert printed == {name for name in listed if (ROOT / name).exists() and not name.endswith(tree.NOT_LISTED)}
 
 
 def test_the_readme_is_short():
@@ -123,7 +123,7 @@ def test_ci_runs_the_readmes_commands():
     command = "python3 -m venv .venv && .venv/bin/pip install -e '.[dev]' && .venv/bin/pytest -n 2"
     assert command in README
     assert f"{command} --dist worksteal -m 'not gpu'\n" in script  # without -m it leaves out the slow tests
-    assert "python3 -m venv .venv && .venv/bin/pip install -e '.[lab]' && .venv/bin/algebranets demo" in README
+    assert "python3 -m venv .venv && . .venv/bin/activate && pip install -e '.[lab]' && algebranets demo" in README
 
 
 def test_importing_the_package_stays_light():
@@ -142,7 +142,6 @@ def test_the_public_surface_is_short_and_there():
     assert len(an.__all__) <= 30
     assert all(hasattr(an, name) for name in an.__all__)
     assert all(hasattr(an.nn, name) for name in an.nn.__all__)
-    assert f"version: {an.__version__}" in (ROOT / "CITATION.cff").read_text()
 
 
 @pytest.mark.parametrize("name", ["", ".algebra", ".nn", ".nn.init", ".nn.utils", ".models", ".pruning", ".accounting"])

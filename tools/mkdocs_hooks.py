@@ -17,7 +17,7 @@ from sitegen import commands, figures, links_out, llms, notebooks, reference, re
 from sitegen.contents import REGIONS
 
 ROOT = Path(__file__).resolve().parent.parent
-#: The Markdown of each page by its path, with its regions filled.
+#: The Markdown of each page by its path, as it is published, with its regions filled.
 _texts: dict[str, str] = {}
 
 
@@ -43,14 +43,9 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, **_: Any) 
     if page.file.generated_by:
         page.edit_url = None
     text = regions.fill(markdown, REGIONS, page.file.src_uri)
-    _texts[page.file.src_uri] = text
     text = links_out.rewrite(text, page.file.src_uri, str(config.repo_url), ROOT)
-    return re.sub(r"^```python\n(?=(?:.*\n)*?>>> )", _python_or_console, text, flags=re.M)
-
-
-def _python_or_console(block: re.Match[str]) -> str:
-    """The first line of a code block: pycon if its first line of code has a prompt."""
-    return "```pycon\n" if block.string[block.end() :].startswith(">>> ") else block[0]
+    _texts[page.file.src_uri] = links_out.link_reference_pages(text)
+    return re.sub(r"^```python\n(?=>>> )", "```pycon\n", text, flags=re.M)
 
 
 def on_page_content(html: str, **_: Any) -> str:

@@ -24,7 +24,7 @@ def main() -> None:
     for name in figures.FIGURES:
         path = figures.FOLDER / f"{name}.svg"
         text = figures.as_file(name)
-        if not path.exists() or figures.description(path.read_text()) != figures.description(text):
+        if not path.exists() or figures.difference(path.read_text(), text):
             files.write(path, text)
             print(f"wrote {path.relative_to(ROOT)}")
     for path, text in (*written(), (tree.PAGE, tree.render())):

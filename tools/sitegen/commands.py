@@ -64,6 +64,7 @@ def _options(command: Any) -> Iterator[str]:
 def _default(option: Any) -> str:
     value = getattr(option, "show_default", None)
     value = value if isinstance(value, str) else option.default
-    if value is None or value in ((), [], "", False, True) or callable(value) or option.required:
+    says_nothing = value is None or isinstance(value, bool) or value in ((), [], "")  # 0 and 1 are shown
+    if says_nothing or callable(value) or option.required:
         return ""
     return f"`{value}`"

@@ -10,6 +10,7 @@ from typing import Any
 
 from adopted import MODELS
 
+from algebranets.lab.report.parts import markdown_table
 from sitegen.regions import Make
 
 ROWS = Path(__file__).resolve().parent.parent.parent / "benchmarks" / "conversions-cpu.jsonl"
@@ -52,10 +53,9 @@ def tables(rows: list[Row]) -> Iterator[tuple[str, str]]:
     """Yield the parts of the page that are made from the rows, with the names of their markers."""
     real = {row["model"]: row for row in rows if row["algebra"] == REAL}
     head = ["model", "over", "layers", "kept real", "torn", "parameters", "multiply-adds", *CHECKS.values()]
-    lines = ["| " + " | ".join(head) + " |", "|---" * 5 + "|--:" * 2 + "|---" * len(CHECKS) + "|"]
-    lines += ["| " + " | ".join(cells(row, real.get(row["model"], row))) + " |" for row in rows]
+    prose = [place for place, heading in enumerate(head) if heading not in ("parameters", "multiply-adds")]
     yield "summary", "\n".join(summary(rows))
-    yield "table", "\n".join(lines)
+    yield "table", markdown_table(head, [cells(row, real.get(row["model"], row)) for row in rows], prose)
     yield "problems", "\n".join(f"- {line}" for row in rows for line in problems(row)) or "Nothing failed."
     yield "kept", "\n".join(kept(rows))
     yield "versions", "\n".join(environments(rows))

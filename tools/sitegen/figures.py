@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from functools import cache
+from itertools import zip_longest
 from pathlib import Path
+from xml.etree import ElementTree
 
 from algebranets.lab.bench import figure as speed
 from algebranets.lab.bench import rows
@@ -35,6 +37,12 @@ def _of_benchmarks(*names: str) -> Callable[[], str]:
     return lambda: speed.draw([row for name in names for row in rows.load(ROOT / "benchmarks" / f"{name}.jsonl")])
 
 
+#: The largest distance, in points, between positions that count as equal. Matplotlib 3.9 and 3.11 differ by 0.8 points.
+TOLERANCE = 1.5
+_NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e-?\d+)?")
+_POSITIONS = ("d", "height", "transform", "viewBox", "width", "x", "y")
+_NAMES = ("clip-path", "href", "id")
+
 #: The functions that draw the figures, by name. Each returns an ``<svg>`` element.
 FIGURES: dict[str, Callable[[], str]] = {
     "transformer_xl-short": _of_study("transformer_xl-short", "learning"),
@@ -57,7 +65,31 @@ def as_file(name: str) -> str:
     return svg.standalone(in_page(name))
 
 
-def description(text: str) -> str:
-    """The description of a figure for screen readers. It has all numbers that are drawn."""
-    found = re.search(r'aria-label="([^"]*)"', text)
-    return found[1] if found else ""
+def difference(first: str, second: str) -> str:
+    """Say where two SVG files first differ in what they show, or return an empty text.
+
+    Elements, texts and styles must be equal, and positions nearly equal. Names that matplotlib makes up are ignored.
+
+    >>> difference('<svg><text x="1.2">C</text></svg>', '<svg><text x="1.5">C</text></svg>')
+    ''
+    >>> difference('<svg><text x="1.2">C</text></svg>', '<svg><text x="4.5">C</text></svg>')
+    "text 'C' at x=1.2, and text 'C' at x=4.5"
+    """
+    for one, other in zip_longest(_elements(first), _elements(second), fillvalue=("no element", "")):
+        same_shape = one[0] == other[0] and _NUMBER.sub("0", one[1]) == _NUMBER.sub("0", other[1])
+        pairs = zip(_NUMBER.findall(one[1]), _NUMBER.findall(other[1]), strict=False)
+        if not same_shape or any(abs(float(number) - float(close)) > TOLERANCE for number, close in pairs):
+            return f"{one[0]} at {one[1]}, and {other[0]} at {other[1]}"
+    return ""
+
+
+def _elements(text: str) -> list[tuple[str, str]]:
+    """Each element of an SVG file: what it is, and where it is."""
+    found = []
+    for element in ElementTree.fromstring(text).iter():
+        values = {name.rpartition("}")[2]: value for name, value in sorted(element.items())}
+        style = [f"{name}={value!r}" for name, value in values.items() if name not in (*_POSITIONS, *_NAMES)]
+        words = [repr(element.text)] if element.text and element.text.strip() else []
+        place = " ".join(f"{name}={value}" for name, value in values.items() if name in _POSITIONS)
+        found.append((" ".join([element.tag.rpartition("}")[2], *style, *words]), place))
+    return found

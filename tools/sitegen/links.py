@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
@@ -23,7 +24,11 @@ class Page(HTMLParser):
 
     def __post_init__(self) -> None:
         super().__init__()
-        self.feed(self.path.read_text())
+        text = self.path.read_text()
+        if self.path.suffix == ".md":
+            text = re.sub(r"^```.*?^```|`[^`\n]*`", "", text, flags=re.S | re.M)
+            self.links += re.findall(r"\]\(([^)\s]+)\)", text)
+        self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         """Read one tag."""
@@ -37,14 +42,17 @@ class Page(HTMLParser):
 
 
 def broken(site: Path, address: str) -> Iterator[str]:
-    """Yield a line for each link of a built site that leads nowhere.
+    """Yield a line for each link of a built site that leads nowhere, in its pages and in its Markdown files.
+
+    An anchor in a link to a Markdown file must be in the page that is made from the file.
 
     Args:
         site: The folder of the site.
         address: The address of the site. Links that begin with it are checked like relative ones.
     """
     pages = {path.resolve(): Page(path) for path in sorted(site.rglob("*.html"))}
-    for page in pages.values():
+    texts = {path.resolve(): Page(path) for path in sorted(site.rglob("*.md"))}
+    for page in (*pages.values(), *texts.values()):
         for link in dict.fromkeys([*page.links, *page.loaded]):
             inner = link.removeprefix(address) if link.startswith(address) else link
             parts = urlsplit(inner)
@@ -55,7 +63,8 @@ def broken(site: Path, address: str) -> Iterator[str]:
             name = page.path.relative_to(site)
             if not target.is_file():
                 yield f"{name}: {link} leads to no file"
-            elif parts.fragment and target in pages and unquote(parts.fragment) not in pages[target].anchors:
+            found = pages.get(_page_of(target))
+            if found and parts.fragment and unquote(parts.fragment) not in found.anchors:
                 yield f"{name}: {link} leads to no anchor"
 
 
@@ -65,6 +74,13 @@ def from_other_hosts(site: Path) -> Iterator[str]:
         for link in Page(path).loaded:
             if urlsplit(link).netloc:
                 yield f"{path.relative_to(site)}: {link}"
+
+
+def _page_of(target: Path) -> Path:
+    """The page that is made from a Markdown file; every other file is its own page."""
+    if target.suffix != ".md":
+        return target
+    return target.with_name("index.html") if target.stem == "index" else target.with_suffix("") / "index.html"
 
 
 def _target(page: Path, site: Path, path: str, is_absolute: bool) -> Path:

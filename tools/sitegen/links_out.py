@@ -35,11 +35,24 @@ def rewrite(text: str, page: str, repository: str, root: Path) -> str:
             return link[0]
         path = os.path.normpath(os.path.join("docs", os.path.dirname(page), target))
         if path.startswith("docs/"):
-            is_notebook = target.endswith(".ipynb") and not page.startswith("notebooks/")
-            return f"{link[1]}{page_of_notebook(target)})" if is_notebook else link[0]
+            is_own_notebook = page_of_notebook(path) == f"docs/{page}"  # its page links to the notebook itself
+            if target.endswith(".ipynb") and not is_own_notebook:
+                return f"{link[1]}{page_of_notebook(target)}{hash_sign}{anchor})"
+            return link[0]
         if not (root / path).exists():
             return link[0]  # MkDocs reports it
         kind = "tree" if (root / path).is_dir() else "blob"
         return f"{link[1]}{repository}/{kind}/{BRANCH}/{path}{hash_sign}{anchor})"
 
     return re.sub(r"(\]\()([^)\s]+)\)", change, text)
+
+
+def link_reference_pages(text: str) -> str:
+    """The text of a page with its links to the reference changed from Markdown files to pages of the site.
+
+    The site has the Markdown of the written pages, but not that of the reference.
+
+    >>> link_reference_pages("[`Linear`](../reference/nn.md#algebranets.nn.Linear), [Layers](layers.md)")
+    '[`Linear`](../reference/nn/#algebranets.nn.Linear), [Layers](layers.md)'
+    """
+    return re.sub(r"(\]\((?:\.\./)*reference/[\w.]+)\.md(#[^)\s]*)?\)", r"\1/\2)", text)

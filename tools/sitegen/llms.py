@@ -6,6 +6,9 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
+#: Beginnings of headings, tables, lists, quotations, HTML and directives, and paragraphs that are wholly emphasis.
+_NOT_PROSE = re.compile(r"[#|<>=]|[-*+] |\d+\. |!{1,3}[ \[]|:::|(\*{1,2})[^*]+\1$")
+
 
 class Entry(NamedTuple):
     """A page: its section of the navigation, its title, its address, and its text."""
@@ -39,11 +42,13 @@ def first_sentence(text: str) -> str:
 
     >>> first_sentence("# Title\\n\\nA [layer](x.md) has weights. More.")
     'A layer has weights.'
+    >>> first_sentence("**A warning.**\\n\\n`load` reads data: images or texts. `data.load(name)` is the same.")
+    '`load` reads data: images or texts.'
     """
     prose = re.sub(r"^(```|<!--).*?(```|-->)$", "", text, flags=re.S | re.M)
     for paragraph in re.split(r"\n\s*\n", prose):
         plain = " ".join(paragraph.split())
-        if plain and plain[0] not in "#|-!<:=`>*" and not plain.startswith("[Open or"):
+        if plain and not _NOT_PROSE.match(plain) and not plain.startswith("[Open or"):
             plain = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", plain)
-            return re.split(r"(?<=[.:])\s", plain)[0].rstrip(":")
+            return re.split(r"(?<=\.\*\*)\s|(?<=\.)\s(?=[`*]*[A-Z]|[`*])", plain)[0].rstrip(":")
     return ""

@@ -26,9 +26,11 @@ MODULES = {
     "algebranets.nn.functional": "nn.functional",
     "algebranets.nn.init": "nn.init",
     "algebranets.nn.utils": "nn.utils",
+    "algebranets.nn.utils.parametrizations": "nn.utils.parametrizations",
     "algebranets.models": "algebranets.models",
     "algebranets.models.language": "models.language",
     "algebranets.conversion": "algebranets.conversion",
+    "algebranets.conversion.peers": "conversion.peers",
     "algebranets.product": "algebranets.product",
     "algebranets.pruning": "algebranets.pruning",
     "algebranets.accounting": "algebranets.accounting",
@@ -42,6 +44,17 @@ MODULES = {
     "algebranets.lab.bench": "lab.bench",
 }
 _TORCH_DOCS = "https://docs.pytorch.org/docs/stable"
+#: The pages of torch's documentation that are not ``generated/NAME.html``; None for names that have no page.
+_TORCH_PAGES: dict[str, str | None] = {
+    **{
+        f"torch.nn.{name}": f"generated/torch.nn.parameter.{name}.html"
+        for name in ("Buffer", "Parameter", "UninitializedBuffer", "UninitializedParameter")
+    },
+    **{f"torch.nn.{name}": f"generated/torch.nn.modules.flatten.{name}.html" for name in ("Flatten", "Unflatten")},
+    **dict.fromkeys(
+        ("torch.nn.Container", "torch.nn.NLLLoss2d", "torch.nn.functional.celu_", "torch.nn.functional.selu_")
+    ),
+}
 
 
 def page_of(module: str) -> str:
@@ -101,16 +114,34 @@ def _homes() -> dict[int, str]:
 
 
 def _is_ours(thing: Any) -> bool:
-    """Whether the package defines a thing. Constants have no module, and count as ours."""
-    return getattr(thing, "__module__", "algebranets").startswith(("algebranets", "builtins", "typing"))
+    """Whether a thing is not torch's. Constants have no module of their own, and count as ours."""
+    module = thing.__name__ if inspect.ismodule(thing) else getattr(thing, "__module__", None) or ""
+    return module.partition(".")[0] != "torch"
+
+
+def torch_page(name: str) -> str | None:
+    """The address of a name in torch's documentation, or None if torch does not document it.
+
+    >>> torch_page("torch.nn.init.normal_"), torch_page("torch.nn.NLLLoss2d")
+    ('https://docs.pytorch.org/docs/stable/nn.init.html#torch.nn.init.normal_', None)
+    """
+    if name.endswith("_with_indices"):
+        return None
+    usual = f"nn.init.html#{name}" if name.startswith("torch.nn.init.") else f"generated/{name}.html"
+    page = _TORCH_PAGES.get(name, usual)
+    return page and f"{_TORCH_DOCS}/{page}"
 
 
 def _line(module: str, name: str, thing: Any) -> str:
     """A row of the overview: a name that has its entry on another page, or a module."""
     anchor = f'<span id="{module}.{name}"></span>'
-    if inspect.ismodule(thing) and thing.__name__ not in MODULES:
+    if inspect.ismodule(thing) and not _is_ours(thing):
         return f"| {anchor}[`{name}`]({_TORCH_DOCS}/nn.html) | torch's own module, `{thing.__name__}` |"
     if inspect.ismodule(thing):
+        if thing.__name__ not in MODULES:
+            raise ValueError(
+                f"{thing.__name__} is public in {module}, so it must be in MODULES of tools/sitegen/reference.py."
+            )
         target, text = _file_of(thing.__name__), inspect.cleandoc(thing.__doc__ or "")
     elif isinstance(thing, Algebra):
         target = f"{_file_of(_homes()[id(thing)])}#algebranets.algebra.{name}"
@@ -130,7 +161,7 @@ def _file_of(module: str) -> str:
 def _entry(module: str, name: str, thing: Any) -> Iterator[str]:
     """The entry of one of our names: written by mkdocstrings, or here for a constant."""
     public = f"{module}.{name}"
-    if inspect.isclass(thing) or inspect.isfunction(thing):
+    if inspect.isclass(thing) or inspect.isfunction(inspect.unwrap(thing)):
         path = f"{thing.__module__}.{thing.__qualname__}"
         if path != public:  # mkdocstrings makes an anchor of the path alone
             yield f'<span id="{public}"></span>\n'
@@ -140,8 +171,11 @@ def _entry(module: str, name: str, thing: Any) -> Iterator[str]:
     yield f"## `{name}` {{#{public}}}\n"
     if isinstance(thing, Algebra):
         yield f"An `Algebra` of dimension {thing.dim}.\n\n```\n{thing.table()}\n```\n"
-    else:
-        yield f"{as_markdown(_comment(module, name)) or f'A `{type(thing).__name__}`.'}\n"
+        return
+    text = _comment(module, name)
+    if not text:
+        raise ValueError(f"{public} must have a description: a comment that begins with #: above its definition.")
+    yield f"{as_markdown(text)}\n"
 
 
 def _comment(module: str, name: str) -> str:
@@ -178,7 +212,8 @@ def _torchs_own(module: str, names: dict[str, Any]) -> Iterator[str]:
     yield "These names are torch's, passed on unchanged, because they keep tuples whole.\n"
     there = module.replace("algebranets", "torch", 1)
     for name in names:
-        yield f'- <span id="{module}.{name}"></span>[`{name}`]({_TORCH_DOCS}/generated/{there}.{name}.html)'
+        page = torch_page(f"{there}.{name}")
+        yield f'- <span id="{module}.{name}"></span>' + (f"[`{name}`]({page})" if page else f"`{name}`")
     yield ""
 
 

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from algebranets.algebra import Algebra, get
 from algebranets.lab.bench import Row, load
 from algebranets.lab.report.parts import markdown_table
+from algebranets.product import nearest_multiple
 from algebranets.product.auto import GPU
 from sitegen.regions import Make
 
@@ -55,6 +56,17 @@ README = [
 ]
 
 
+#: The rows of the table of layers on a CPU: text, op, shape with ``{}`` for the width, and width.
+CPU = [
+    ("linear, width 1024, 512 rows", "linear", "512 x {}", 1024),
+    *(
+        (f"conv2d 3x3, {c} channels", "conv2d", f"8 x {{}} x {size}^2", c)
+        for c, size in ((64, 32), (128, 16), (256, 16), (512, 8))
+    ),
+    ("GRU, width 1024, 16 steps", "gru", "16 x 16 x {}", 1024),
+]
+
+
 @cache
 def _rows(file: str) -> list[Row]:
     return load(FOLDER / f"{file}.jsonl")
@@ -66,10 +78,14 @@ def _find(line: Line, algebra: str) -> Row | None:
     return found[-1] if found else None
 
 
+def _missing(line: Line) -> ValueError:
+    return ValueError(f"benchmarks/{line.file}.jsonl must have rows of {line.op} {line.shape}; it has none.")
+
+
 def _speedups(line: Line, algebras: Sequence[str]) -> list[str]:
     rows = [_find(line, algebra) for algebra in algebras]
     if not any(rows):
-        raise ValueError(f"benchmarks/{line.file}.jsonl must have rows of {line.op} {line.shape}; it has none.")
+        raise _missing(line)
     return [f"{row.speedup:.2f}" if row else "" for row in rows]
 
 
@@ -98,12 +114,15 @@ def _multiplies_saved(algebra: Algebra) -> float:
 
 def models() -> str:
     """Training steps and generation of networks on an H200."""
-    rows = [(line, row) for line in MODELS for row in _rows(line.file) if (row.op, row.shape) == line[2:]]
-    cells = [
-        [line.text, row.algebra, f"{row.speedup:.2f}", f"{row.spread[0]:.2f}-{row.spread[1]:.2f}", *_per_second(row)]
-        for line, row in rows
-    ]
-    headings = ["", "over", "speed-up", "middle half", "torch.nn, a second", "ours, a second"]
+    cells = []
+    for line in MODELS:
+        rows = [row for row in _rows(line.file) if (row.op, row.shape) == (line.op, line.shape)]
+        if not rows:
+            raise _missing(line)
+        for row in rows:
+            middle_half = f"{row.spread[0]:.2f}-{row.spread[1]:.2f}"
+            cells.append([line.text, row.algebra, f"{row.speedup:.2f}", middle_half, *_per_second(row)])
+    headings = ["", "over", "speed-up", "middle half", "torch.nn, characters a second", "ours, characters a second"]
     return markdown_table(headings, cells, prose=(0, 1))
 
 
@@ -182,16 +201,19 @@ def _sparse_cells(line: Line, algebra: str) -> list[str]:
 def cpu() -> str:
     """Layers on two ARM cores. The widths of M3R and CROSS are the nearest multiples of their dimensions."""
     algebras = tuple(dict.fromkeys(row.algebra for row in _rows("layers-cpu")))
-    kinds = {
-        ("linear", 0): "linear, width 1024, 512 rows",
-        **{("conv2d", number): f"conv2d 3x3, {c} channels" for number, c in enumerate((64, 128, 256, 512))},
-        ("gru", 0): "GRU, width 1024, 16 steps",
-    }
-    cells = []
-    for (op, number), text in kinds.items():
-        rows = {name: [row for row in _rows("layers-cpu") if (row.op, row.algebra) == (op, name)] for name in algebras}
-        cells.append([text, *(f"{rows[name][number].speedup:.2f}" for name in algebras)])
-    return markdown_table(["", *algebras], cells)
+    return markdown_table(["", *algebras], [_cpu_cells(*line, algebras) for line in CPU])
+
+
+def _cpu_cells(text: str, op: str, shape: str, width: int, algebras: Sequence[str]) -> list[str]:
+    """A row of the table of layers on a CPU. Its shape has ``{}`` for the width."""
+    speedups = []
+    for name in algebras:
+        line = Line(text, "layers-cpu", op, shape.format(nearest_multiple(width, get(name).dim)))
+        row = _find(line, name)
+        if row is None:
+            raise _missing(line)
+        speedups.append(f"{row.speedup:.2f}")
+    return [text, *speedups]
 
 
 def errors() -> str:

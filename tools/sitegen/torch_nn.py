@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import nn as tnn
 
 from algebranets import nn
+from algebranets.lab.report.parts import markdown_table
 from algebranets.nn import functional, untouched
 from algebranets.nn.refused import REFUSED
 from sitegen.regions import Make
@@ -66,7 +67,6 @@ def _folded(names: Iterable[str]) -> str:
 
 def table() -> str:
     """Every class of torch.nn in one of three columns, one row for each file of torch.nn.modules."""
-    rows = ["| | works as it is | use ours | cannot work |", "|---|---|---|---|"]
     homes = {name: SAME_ROW.get(room, room) for name, room in ROOMS.items()}
     homes |= {"LinearCrossEntropyLoss": "loss", "LinearCrossEntropyOptions": "loss"}  # not in torch 2.11
     refused = [name for name in REFUSED if name in homes]
@@ -75,14 +75,16 @@ def table() -> str:
         raise ValueError(
             f"each file of torch.nn.modules must have a title in TITLES; these have none: {', '.join(unknown)}."
         )
-    for room, title in TITLES.items():
-        cells = (_folded(name for name in names if homes[name] == room) for names in (PASSED, OURS, refused))
-        rows.append(f"| {title} | {' | '.join(cells)} |")
+    columns = (PASSED, OURS, refused)
+    rows = [
+        [title, *(_folded(name for name in names if homes[name] == room) for names in columns)]
+        for room, title in TITLES.items()
+    ]
     own = [name for name in functional.__all__ if name not in functional.untouched.__all__]
     others = [name for name in dir(F) if name in functional.REFUSED or name == "linear_cross_entropy"]
-    rows.append(f"| `nn.functional` | all other functions | {_folded(own)} | {_folded(sorted({*others}))} |")
-    rows.append("| `torch`, along the channels | " + " | ".join(TORCH_FUNCTIONS) + " |")
-    return "\n".join(rows)
+    rows.append(["`nn.functional`", "all other functions", _folded(own), _folded(sorted({*others}))])
+    rows.append(["`torch`, along the channels", *TORCH_FUNCTIONS])
+    return markdown_table(["", "works as it is", "use ours", "cannot work"], rows, prose=range(4))
 
 
 def reasons() -> str:

@@ -36,6 +36,7 @@ from algebranets.product.layout import (
 )
 from algebranets.product.pairs import dot
 
+#: The names of the lowerings, and "auto", which chooses one of them by device, shape and dtype.
 Lowering = Literal["auto", "blocks", "bilinear", "kernels", "reference"]
 
 _LOWERINGS: dict[str, ModuleType] = {

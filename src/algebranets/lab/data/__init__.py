@@ -42,6 +42,7 @@ __all__ = [
     "load",
 ]
 
+#: What `load` returns: images in memory, a folder of images, or a text.
 Data = ImageTensors | ImageFolder | Text
 
 

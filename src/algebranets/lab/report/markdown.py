@@ -1,4 +1,4 @@
-"""The headline and tables of a study as Markdown, for ``tables.md`` and for the documentation site."""
+"""The headline and tables of a study as Markdown, for the ``tables.md`` of a report."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ def title(study: Study) -> str:
 def markdown(study: Study, level: int = 2) -> str:
     """The title, headline and all tables of a study, with their notes, as Markdown.
 
-    The documentation site calls it with the studies in ``results/`` to make its page of results. The text has no links
-    and no figures, so it can be inserted anywhere in a page. No matplotlib is needed.
+    A report writes this text to ``tables.md``. It has no links and no figures, so you can insert it anywhere in a page.
+    It needs no matplotlib.
 
     >>> from pathlib import Path
     >>> from algebranets.lab.report.study import studies
