@@ -2,9 +2,11 @@
 
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 
 import lightning.pytorch as pl
 import pytest
+import torch
 
 from algebranets.lab import recipes, train
 from algebranets.lab.train import Hardware, RunFolder, budget, finishing, running
@@ -36,14 +38,30 @@ def test_checkpoints_take_time_too(monkeypatch):
     """There is one checkpoint before each evaluation, and one every five minutes."""
     timed(monkeypatch, step=0.1, evaluation=2.0, spent=0.0, save=1.0)
     fitted, _ = budget.fit(within(1500.0, evaluations=10), HARDWARE, 0.0)
-    assert fitted.steps * 0.1 + 10 * 3.0 + 5 * 1.0 == pytest.approx(budget.PLANNED_SHARE * 1500, abs=0.1)
+    steps = fitted.steps * (0.1 + 0.1 / 300)
+    assert steps + 10 * 3.0 == pytest.approx(budget.PLANNED_SHARE * 1500, abs=0.1)
 
 
-def test_a_checkpoint_after_every_step_is_counted_as_such(monkeypatch):
+@pytest.mark.parametrize("often", [{"checkpoint_minutes": 0.0}, {"checkpoint_steps": 1}])
+def test_a_checkpoint_after_every_step_is_counted_as_such(monkeypatch, often):
     timed(monkeypatch, step=0.1, evaluation=2.0, spent=0.0, save=0.01)
-    hardware = replace(HARDWARE, checkpoint_minutes=0.0)
-    fitted, _ = budget.fit(within(100.0, evaluations=1), hardware, 0.0)
-    assert fitted.steps * 0.1 == pytest.approx(budget.PLANNED_SHARE * 100 - 1000 * 0.01 - 2.01, abs=0.1)
+    fitted, _ = budget.fit(within(100.0, evaluations=1), replace(HARDWARE, **often), 0.0)
+    assert fitted.steps * 0.11 == pytest.approx(budget.PLANNED_SHARE * 100 - 2.01, abs=0.11)
+
+
+def test_a_run_that_was_replanned_is_fitted_as_before_its_change(monkeypatch):
+    timed(monkeypatch, step=0.1, evaluation=2.0, spent=0.0)
+    fitted, _ = budget.fit(within(100.0), HARDWARE, 0.0)
+    again, _ = budget.fit(fitted.replanned(fitted.steps // 2, fitted.steps // 4), HARDWARE, 0.0)
+    assert again == fitted
+
+
+def test_the_clock_waits_for_the_device(monkeypatch):
+    waited = []
+    monkeypatch.setattr(torch.cuda, "synchronize", waited.append)
+    for device in (torch.device("cpu"), torch.device("cuda:1")):
+        budget.synchronized_time(SimpleNamespace(strategy=SimpleNamespace(root_device=device)))
+    assert waited == [torch.device("cuda:1")]
 
 
 def test_evaluations_do_not_eat_up_the_budget(monkeypatch):
@@ -55,7 +73,8 @@ def test_evaluations_do_not_eat_up_the_budget(monkeypatch):
 
 def test_a_budget_without_room_for_a_step_is_refused(monkeypatch):
     timed(monkeypatch, step=2.0, evaluation=30.0, spent=9.0)
-    with pytest.raises(ValueError, match=r"a budget of 10 s must hold a step at least: one takes 2 s, .* Give more"):
+    message = r"a budget of 10 s must be long enough for one step: a step takes 2 s, .* Use a larger budget\."
+    with pytest.raises(ValueError, match=message):
         budget.fit(within(10.0), HARDWARE, 0.0)
 
 

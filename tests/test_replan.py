@@ -4,6 +4,7 @@ The clock is simulated: every training step and evaluation takes the time that t
 """
 
 import json
+from contextlib import suppress
 from dataclasses import replace
 from itertools import pairwise
 from types import SimpleNamespace
@@ -32,13 +33,27 @@ class Clock(pl.Callback):
     """
 
     def __init__(self, slower):
-        self.now, self.slower = 1000.0, slower
+        self.now, self.slower, self.checkpoint = 1000.0, slower, 0.0
+        #: Whether steps only start, as on a GPU. They take their time when something waits for the device.
+        self.is_asynchronous, self.started = False, 0.0
 
     def monotonic(self):
         return self.now
 
+    def synchronized(self, *_):
+        self.now, self.started = self.now + self.started, 0.0
+        return self.now
+
     def on_train_batch_start(self, trainer, *_):
-        self.now += TIMED.step * self.slower(trainer.global_step)
+        self.started += TIMED.step * self.slower(trainer.global_step)
+        if not self.is_asynchronous:
+            self.synchronized()
+
+    def on_save_checkpoint(self, *_):
+        self.now = self.synchronized() + self.checkpoint
+
+    def on_validation_start(self, *_):
+        self.synchronized()
 
     def on_validation_end(self, trainer, *_):
         self.now += TIMED.evaluation * self.slower(trainer.global_step)
@@ -48,8 +63,9 @@ class Clock(pl.Callback):
 def clock(monkeypatch):
     """A clock by which each step takes as long as at the start; set its ``slower`` to change that."""
     clock = Clock(lambda _: 1.0)
-    for module in (budget, running, journal, checkpoints, replan):
+    for module in (budget, running, journal, checkpoints):
         monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=clock.monotonic))
+    monkeypatch.setattr(replan, "synchronized_time", clock.synchronized)
     monkeypatch.setattr(budget, "_time_trial", lambda *_: TIMED)
     monkeypatch.setattr(replan, "WARMUP_STEPS", 2)
     monkeypatch.setattr(replan, "MIN_TIMED_STEPS", 3)
@@ -68,6 +84,36 @@ def test_a_run_at_its_planned_speed_keeps_its_steps(tmp_path, clock):
     assert (result.steps, result.experiment["replanned_at"]) == (STEPS, 0)
     assert seconds == STEPS + 4 * TIMED.evaluation
     assert "budget" not in (tmp_path / "log.txt").read_text()
+
+
+def test_steps_that_a_gpu_has_only_started_are_timed_to_their_end(tmp_path, clock):
+    """Here only evaluations and checkpoints wait for the device."""
+    clock.is_asynchronous = True
+    result, _ = trained(tmp_path, clock, log_steps=1000)
+    assert (result.steps, result.experiment["replanned_at"]) == (STEPS, 0)
+    clock.slower = lambda _: 2.0
+    result, seconds = trained(tmp_path / "slower", clock, log_steps=1000)
+    assert result.experiment["replanned_at"] == 11
+    assert 45 < seconds <= 50
+
+
+@pytest.mark.parametrize("slower", [0.01, 0.0])
+def test_an_implausible_speed_changes_nothing_and_is_reported_once(tmp_path, clock, slower):
+    clock.slower = lambda _: slower
+    result, _ = trained(tmp_path, clock)
+    assert (result.steps, result.experiment["replanned_at"]) == (STEPS, 0)
+    said = (tmp_path / "log.txt").read_text()
+    assert said.count(f"steps take {slower:.2f} times as long as at the start, which is implausible") == 1
+
+
+def test_the_time_of_checkpoints_is_counted_once(tmp_path, clock, monkeypatch):
+    """A checkpoint takes as long as a step, and there is one every two steps, before and while the run is timed."""
+    clock.checkpoint = 1.0
+    monkeypatch.setattr(budget, "_time_trial", lambda *_: TIMED._replace(checkpoint=1.0))
+    result, seconds = trained(tmp_path, clock, checkpoint_steps=2)
+    assert result.steps == int((48 - 4 * 2) / 1.5)
+    assert 43 < seconds <= 50
+    assert "re-planned" not in (tmp_path / "log.txt").read_text()
 
 
 @pytest.mark.parametrize(
@@ -98,7 +144,7 @@ def test_a_run_that_misses_its_budget_says_by_how_much(tmp_path, clock):
     assert (result.steps, result.experiment["replanned_at"]) == (STEPS, 0)
     said = (tmp_path / "log.txt").read_text()
     assert seconds == 35 + 3 + 4 * (STEPS - 35 + 1)
-    assert "the budget was missed: the run took 1m18s, 28s (56 %) more than its 50s." in said
+    assert "the budget was missed: the run took 1m18s, 28s (56 %) more than its budget of 50s." in said
 
 
 def test_a_run_keeps_some_steps_to_decay_even_when_its_time_is_over(tmp_path, clock):
@@ -108,11 +154,33 @@ def test_a_run_keeps_some_steps_to_decay_even_when_its_time_is_over(tmp_path, cl
     assert "the budget was missed" in (tmp_path / "log.txt").read_text()
 
 
-def test_a_run_that_prunes_keeps_its_steps_and_says_why(tmp_path, clock):
+def test_a_run_that_prunes_keeps_its_steps_and_says_why_once(tmp_path, clock):
     clock.slower = lambda _: 2.0
     pruned = within(50.0, evaluations=4, **{"pruning.sparsity": 0.5, "pruning.every": 1})
     assert trained(tmp_path, clock, pruned)[0].steps == STEPS
-    assert "It keeps its number of steps, because it prunes." in (tmp_path / "log.txt").read_text()
+    assert (tmp_path / "log.txt").read_text().count("It keeps its number of steps, because it prunes.") == 1
+
+
+def test_a_run_that_was_replanned_is_evaluated_on_a_file(tmp_path, clock):
+    clock.slower = lambda _: 2.0
+    assert trained(tmp_path / "run", clock)[0].experiment["replanned_at"]
+    (tmp_path / "other.txt").write_text("the quick brown fox " * 20)
+    assert train.evaluate(tmp_path / "run", text=tmp_path / "other.txt")["characters"] == 399
+
+
+def test_the_facts_of_the_first_start_are_kept(tmp_path, clock, monkeypatch):
+    """They are the command and the measured times; those of another run in the folder are not kept."""
+    environment = tmp_path / "environment.json"
+    environment.write_text(json.dumps({"command": "another", "timed": TIMED._replace(step=9.0)._asdict()}))
+    for arguments, end in ((["algebranets", "first"], KillAt(12)), (["algebranets", "second"], KillAt(1000))):
+        monkeypatch.setattr("sys.argv", arguments)
+        with suppress(Killed):
+            train.run(EXPERIMENT, tmp_path, replace(HARDWARE, checkpoint_steps=2), [clock, end])
+        saved = json.loads(environment.read_text())
+        assert (saved["command"], saved["timed"]) == ("algebranets first", TIMED._asdict())
+    result = RunFolder(tmp_path).finished()
+    assert result.command == "algebranets first"
+    assert not {"command", "timed"} & result.environment.keys()
 
 
 class Killed(Exception):  # noqa: N818 - not an error

@@ -2,6 +2,7 @@
 
 import copy
 import csv
+import fcntl
 import json
 import math
 import os
@@ -666,7 +667,7 @@ def test_without_a_whole_checkpoint_a_run_begins_anew(damage, tmp_path, unbroken
     else:
         only.write_bytes(only.read_bytes()[:1000] if damage == "truncated" else b"")
     train.resume(tmp_path)
-    assert "training begins anew" in caplog.text
+    assert "are damaged; training starts from the beginning" in caplog.text
     assert rows(tmp_path) == rows(unbroken("digits"))
 
 
@@ -742,7 +743,7 @@ def test_a_finished_run_is_not_run_again_and_evaluates_to_what_it_recorded(unbro
 def test_a_folder_holds_one_experiment(unbroken):
     with pytest.raises(ValueError, match="holds another experiment"):
         train.run(small("digits", **{"optimizer.lr": 0.07}), unbroken("digits"), HARDWARE)
-    with pytest.raises(ValueError, match="is no run's folder"):
+    with pytest.raises(ValueError, match="is not the folder of a run"):
         train.resume(unbroken("digits") / "checkpoints")
 
 
@@ -753,6 +754,16 @@ def test_two_processes_do_not_train_in_one_folder(tmp_path):
 
     with pytest.raises(ValueError, match="another process is training in"):
         train.run(small("digits"), tmp_path, HARDWARE, [Second()])
+
+
+def test_a_process_that_only_looks_does_not_keep_another_from_training(tmp_path, monkeypatch):
+    """`is_locked` takes the lock for a moment. A run that starts just then tries again."""
+    with (tmp_path / ".lock").open("w") as looking:
+        fcntl.flock(looking, fcntl.LOCK_SH)
+        monkeypatch.setattr(train.folder, "time", SimpleNamespace(sleep=lambda _: fcntl.flock(looking, fcntl.LOCK_UN)))
+        with RunFolder(tmp_path).locked():
+            assert RunFolder(tmp_path).is_locked()
+    assert not RunFolder(tmp_path).is_locked()
 
 
 def test_an_algebra_from_a_file_goes_with_its_run(tmp_path):

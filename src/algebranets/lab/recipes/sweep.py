@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product, takewhile
 from pathlib import Path
@@ -15,6 +16,9 @@ import torch
 
 from algebranets.lab import recipes
 from algebranets.lab.train import Experiment, Result, RunFolder
+
+#: The columns of a process's output, so that no error in a box is wrapped, however long its paths are.
+OUTPUT_COLUMNS = 1000
 
 
 @dataclass
@@ -27,6 +31,7 @@ class Job:
         command: The command line of the process that trains it.
         process: The process while it runs; otherwise None.
         failed: Whether the process ended without a result.
+        output_before: The bytes of output that earlier processes wrote to the same file.
     """
 
     experiment: Experiment
@@ -34,6 +39,7 @@ class Job:
     command: list[str]
     process: subprocess.Popen[bytes] | None = None
     failed: bool = False
+    output_before: int = 0
     result: Result | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
@@ -51,8 +57,8 @@ class Job:
     @property
     def last_words(self) -> str:
         """The error that the process printed in a box at its end, or else its last line."""
-        text = self.output.read_text(encoding="utf-8", errors="replace") if self.output.exists() else ""
-        lines = [line.strip() for line in text.split("\n") if line.strip()]
+        printed = self.output.read_bytes()[self.output_before :] if self.output.exists() else b""
+        lines = [line.strip() for line in printed.decode(errors="replace").splitlines() if line.strip()]
         if not lines:
             return "it printed nothing"
         box = [line.strip("│| ") for line in takewhile(lambda line: line[0] in "│|", reversed(lines[:-1]))]
@@ -67,7 +73,11 @@ class Job:
         """Start the process in its own session, so that Ctrl-C does not reach it; `stop` ends it."""
         self.folder.path.mkdir(parents=True, exist_ok=True)
         with self.output.open("ab") as output:
-            self.process = subprocess.Popen(self.command, stdout=output, stderr=output, start_new_session=True)
+            self.output_before = output.tell()
+            environment = {**os.environ, "COLUMNS": str(OUTPUT_COLUMNS)}
+            self.process = subprocess.Popen(
+                self.command, stdout=output, stderr=output, env=environment, start_new_session=True
+            )
 
     def poll(self) -> None:
         """Check whether the process has ended, and if so read its result."""
@@ -131,8 +141,8 @@ def jobs(
     return made
 
 
-def run_all(todo: list[Job], at_once: int) -> Iterator[None]:
-    """Run all unfinished jobs, up to ``at_once`` at a time; yields every half second."""
+def run_all(todo: list[Job], at_once: int) -> Generator[None, None, None]:
+    """Run all unfinished jobs, up to ``at_once`` at a time; yields every half second. Closing it stops the jobs."""
     try:
         while any(job.waiting or job.process for job in todo):
             for job in todo:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -32,7 +33,7 @@ WARMUP_STEPS, TIMED_STEPS = 8, 40
 TRIAL_BATCHES = 16
 #: The share of the budget that timed steps may take, and the share of the planned time for evaluations.
 TRIAL_SHARE, EVALUATION_SHARE = 0.05, 0.2
-#: The share of the remaining time that is planned. The rest is for starting again after the trial.
+#: The share of the remaining time that is planned. The rest is a reserve, such as for starting again after the trial.
 PLANNED_SHARE = 0.96
 
 
@@ -43,6 +44,15 @@ class Seconds(NamedTuple):
     evaluation: float
     checkpoint: float
     spent: float
+
+    def step_with_checkpoints(self, hardware: Hardware) -> float:
+        """The seconds of one step, with its share of the checkpoints by time and by steps.
+
+        >>> Seconds(1.0, 0.0, checkpoint=3.0, spent=0.0).step_with_checkpoints(Hardware(checkpoint_minutes=1))
+        1.05
+        """
+        steps_between = min(60 * hardware.checkpoint_minutes / self.step, hardware.checkpoint_steps or math.inf)
+        return self.step + self.checkpoint / max(1, steps_between)
 
     @classmethod
     def read(cls, folder: RunFolder) -> Seconds | None:
@@ -69,17 +79,19 @@ def fit(experiment: Experiment, hardware: Hardware, begun: float) -> tuple[Exper
         hardware: The hardware to train on.
         begun: The start of the budget's time, from `time.monotonic`.
     """
+    experiment = experiment.first_plan()
     seconds = _time_trial(experiment, hardware, begun)
     gc.collect()  # frees the trial's CUDA graphs, which must not happen while other graphs are being recorded
-    num_checkpoints = experiment.budget / max(60 * hardware.checkpoint_minutes, seconds.step)
-    left = PLANNED_SHARE * (experiment.budget - seconds.spent) - num_checkpoints * seconds.checkpoint
+    left = PLANNED_SHARE * (experiment.budget - seconds.spent)
     evaluation = seconds.evaluation + seconds.checkpoint  # there is a checkpoint before each evaluation
     evaluations = max(1, min(experiment.evaluations, int(EVALUATION_SHARE * left / evaluation)))
-    steps = int((left - evaluations * evaluation) / seconds.step)
+    step = seconds.step_with_checkpoints(hardware)
+    steps = int((left - evaluations * evaluation) / step)
     if steps < 1:
         raise ValueError(
-            f"a budget of {experiment.budget:g} s must hold a step at least: one takes {seconds.step:.3g} s, an "
-            f"evaluation {evaluation:.3g} s, and starting and timing them {seconds.spent:.3g} s. Give more."
+            f"a budget of {experiment.budget:g} s must be long enough for one step: a step takes {step:.3g} s, an "
+            f"evaluation {evaluation:.3g} s, and starting and timing them took {seconds.spent:.3g} s. Use a larger "
+            "budget."
         )
     return replace(experiment, steps=steps, evaluations=evaluations), seconds
 
@@ -100,22 +112,22 @@ class Stopwatch(Callback):
     def on_train_batch_end(self, trainer: pl.Trainer, *_: Any) -> None:
         timed = trainer.global_step - WARMUP_STEPS
         if timed == 0:
-            self.begun = _now(trainer)
+            self.begun = synchronized_time(trainer)
         elif timed > 0 and any_process(trainer, timed == TIMED_STEPS or time.monotonic() - self.begun > self.patience):
-            self.step = (_now(trainer) - self.begun) / timed
+            self.step = (synchronized_time(trainer) - self.begun) / timed
             trainer.should_stop = True  # Lightning then evaluates
 
     def on_validation_start(self, trainer: pl.Trainer, *_: Any) -> None:
-        self.begun = _now(trainer)
+        self.begun = synchronized_time(trainer)
 
     def on_validation_batch_end(self, trainer: pl.Trainer, *_: Any) -> None:
         self.num_evaluated += 1
         if self.num_evaluated == self.num_trial_batches // 2:
-            self.begun = _now(trainer)
+            self.begun = synchronized_time(trainer)
 
     def on_validation_end(self, trainer: pl.Trainer, *_: Any) -> None:
         timed = self.num_trial_batches - self.num_trial_batches // 2
-        self.evaluation = (_now(trainer) - self.begun) * self.num_eval_batches / timed
+        self.evaluation = (synchronized_time(trainer) - self.begun) * self.num_eval_batches / timed
 
 
 def _time_trial(experiment: Experiment, hardware: Hardware, begun: float) -> Seconds:
@@ -143,7 +155,7 @@ def _time_trial(experiment: Experiment, hardware: Hardware, begun: float) -> Sec
     return trainer.strategy.broadcast(Seconds(watch.step, watch.evaluation, now - trained, now - begun))
 
 
-def _now(trainer: pl.Trainer) -> float:
+def synchronized_time(trainer: pl.Trainer) -> float:
     """The time after the device has finished all its work."""
     if trainer.strategy.root_device.type == "cuda":
         torch.cuda.synchronize(trainer.strategy.root_device)

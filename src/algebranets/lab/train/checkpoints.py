@@ -104,7 +104,7 @@ class Checkpoints(Callback):
             name = changed[0]
             raise ValueError(
                 f"{trainer.ckpt_path} was made with {name}={theirs.get(name)!r}, and {self.folder.config} now says "
-                f"{mine.get(name)!r}: a run must go on with the settings it began with. Put it back, or begin another."
+                f"{mine.get(name)!r}: a run must keep its settings. Restore the setting, or start a new run."
             )
 
     def on_validation_batch_end(self, trainer: pl.Trainer, *_: Any) -> None:

@@ -92,5 +92,5 @@ def _reading(experiment: Experiment, file: Path) -> TextPlan:
     text, how = corpora.whole_file(file), experiment.data
     assert isinstance(how, Texts)
     rows = min(how.eval_batch_size, max(1, (len(text.valid) - 1) // (MIN_SEGMENTS * how.eval_length)))
-    untrained = replace(experiment, steps=1)  # otherwise the number of steps would depend on the file
+    untrained = replace(experiment.first_plan(), steps=1)  # otherwise the number of steps would depend on the file
     return TextPlan(untrained, replace(how, eval_batch_size=rows), text)

@@ -12,7 +12,7 @@ from algebranets import algebra as algebras
 from algebranets.accounting import account
 from algebranets.lab.train.checkpoint_files import foreign_checkpoint, read_checkpoint
 from algebranets.lab.train.experiment import Experiment
-from algebranets.lab.train.folder import RunFolder
+from algebranets.lab.train.folder import FACTS_OF_FIRST_START, RunFolder
 from algebranets.lab.train.plan import ImagePlan, TextPlan
 from algebranets.lab.train.results import METRICS, Result
 from algebranets.models import publish
@@ -51,7 +51,7 @@ def finish(plan: ImagePlan | TextPlan, folder: RunFolder, is_trained: bool) -> R
         seconds=curve[-1]["seconds"],
         curve=curve,
         experiment=experiment.to_dict(),
-        environment={key: value for key, value in where.items() if key != "command"},
+        environment={key: value for key, value in where.items() if key not in FACTS_OF_FIRST_START},
         command=where["command"],
         nonzero=cost.nonzero,
         multiplies_left=cost.multiplies_left,

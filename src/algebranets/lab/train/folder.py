@@ -16,6 +16,7 @@ from __future__ import annotations
 import fcntl
 import json
 import logging
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -32,6 +33,10 @@ log = logging.getLogger("algebranets")
 
 #: The number of checkpoints that are kept: the newest, and one to fall back to.
 NUM_KEPT_CHECKPOINTS = 2
+#: The facts in ``environment.json`` that the first start of a run writes and later starts keep.
+FACTS_OF_FIRST_START = ("command", "timed")
+#: Tries to lock a folder, and the seconds between them. `RunFolder.is_locked` takes the lock for a moment.
+LOCK_TRIES, LOCK_PAUSE = 10, 0.1
 
 _AS_WRITTEN = "It must be as `algebranets train` wrote it."
 _REMOVE = "Remove it to go on without it."
@@ -91,8 +96,8 @@ class RunFolder:
             return
         if self.config.exists():
             raise ValueError(
-                f"{self.path} holds another experiment. Go on with that one by `algebranets train --resume "
-                f"{self.path}`, or give this one a folder of its own by --out."
+                f"{self.path} holds another experiment. Continue it with `algebranets train --resume {self.path}`, or "
+                "choose another folder with --out."
             )
         self.write_experiment(experiment)
 
@@ -119,7 +124,8 @@ class RunFolder:
         except (FileNotFoundError, NotADirectoryError):
             why = "it has no config.json" if self.path.exists() else "it does not exist"
             raise ValueError(
-                f"{self.path} is no run's folder: {why}. Give the folder of a run, such as runs/digits/M2R-seed0."
+                f"{self.path} is not the folder of a run: {why}. Give the folder of a run, such as "
+                "runs/digits/M2R-seed0."
             ) from None
         if isinstance(saved, dict) and "algebra" in saved:
             saved["algebra"] = self._table(saved["algebra"])
@@ -161,12 +167,13 @@ class RunFolder:
     def locked(self) -> Iterator[None]:
         """Lock this folder against other processes; a killed process releases its lock."""
         with (self.path / ".lock").open("a") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                raise ValueError(
-                    f"another process is training in {self.path}: wait for it, or stop it first."
-                ) from None
+            for _ in range(LOCK_TRIES):
+                with suppress(BlockingIOError):
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                time.sleep(LOCK_PAUSE)
+            else:
+                raise ValueError(f"another process is training in {self.path}: wait for it, or stop it first.")
             yield
 
     def is_locked(self) -> bool:
@@ -246,7 +253,7 @@ class RunFolder:
                 return path
             log.warning("checkpoint %s is broken (%s); falling back to the one before it", path, reason)
         if there:
-            log.warning("no checkpoint in %s is whole; training begins anew", self.path)
+            log.warning("all checkpoints in %s are damaged; training starts from the beginning", self.path)
         return None
 
     def remove_old_checkpoints(self) -> None:

@@ -104,8 +104,8 @@ class Hardware:
             return replace(chosen, **{name: saved[name] for name in known & saved.keys() - given.keys()})
         except ValueError as error:
             raise ValueError(
-                f"{folder.path} was trained on other hardware, as its environment.json says: {error} Say what to take "
-                "now, or remove that file."
+                f"{folder.path} was trained on other hardware, as its environment.json says: {error} Choose the "
+                "hardware with the options, or remove that file."
             ) from None
 
     @contextmanager

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import logging
-import time
 from typing import Any, NamedTuple
 
 import lightning.pytorch as pl
 from lightning.pytorch.callbacks import Callback
 
-from algebranets.lab.train.budget import WARMUP_STEPS, Seconds
+from algebranets.lab.train.budget import PLANNED_SHARE, WARMUP_STEPS, Seconds, synchronized_time
 from algebranets.lab.train.experiment import MAX_STEPS
 from algebranets.lab.train.folder import RunFolder
+from algebranets.lab.train.hardware import Hardware
 from algebranets.lab.train.journal import Journal
 from algebranets.lab.train.length import Length
 from algebranets.lab.train.plan import Plan
@@ -26,8 +26,8 @@ MIN_TIMED_STEPS = 8
 #: The number of steps is changed if the run would end this share of its budget too early or too late. The first is
 #: larger, because a run plans some time that it may not need.
 TOO_EARLY, TOO_LATE = 0.1, 0.05
-#: The share of the remaining time that a new plan uses.
-PLANNED_SHARE = 0.98
+#: A step that seems to take a smaller share of its time at the start is a wrong measurement.
+LEAST_PLAUSIBLE = 0.2
 #: A finished run has missed its budget if it took this many times as long.
 MISSED = 1.01
 #: The least share of the remaining steps that a new plan keeps, because the learning rate needs steps to decay.
@@ -82,15 +82,18 @@ class Replan(Callback):
         folder: The run's folder.
         plan: The plan, which is changed in place.
         journal: The journal, whose clock counts the time of training.
-        checkpoint_seconds: The seconds between two checkpoints.
+        hardware: The hardware, whose settings say how often there is a checkpoint.
     """
 
-    def __init__(self, folder: RunFolder, plan: Plan[Any, Any], journal: Journal, checkpoint_seconds: float) -> None:
-        self.folder, self.plan, self.journal, self.checkpoint_seconds = folder, plan, journal, checkpoint_seconds
+    def __init__(self, folder: RunFolder, plan: Plan[Any, Any], journal: Journal, hardware: Hardware) -> None:
+        self.folder, self.plan, self.journal, self.hardware = folder, plan, journal, hardware
         self.timed: Seconds | None = None
         self.checks: list[int] = []
         self.first_timed = self.num_timed = 0
-        self.seconds = self.last = 0.0
+        self.seconds = 0.0
+        #: When the clock was started; None while it stands still.
+        self.started: float | None = None
+        self.has_warned = False
 
     def on_train_start(self, trainer: pl.Trainer, *_: Any) -> None:
         step, experiment = trainer.global_step, self.plan.experiment
@@ -100,13 +103,19 @@ class Replan(Callback):
         if not experiment.replanned_at:
             self.checks = [check for share in CHECKED_AT if (check := int(share * self.plan.steps)) > step]
 
+    def on_train_batch_start(self, trainer: pl.Trainer, *_: Any) -> None:
+        if self.started is None and trainer.global_step >= self.first_timed:
+            self.started = synchronized_time(trainer)
+
+    def on_save_checkpoint(self, trainer: pl.Trainer, *_: Any) -> None:
+        self._stop_clock(trainer)
+
     def on_train_batch_end(self, trainer: pl.Trainer, task: pl.LightningModule, *_: Any) -> None:
         assert isinstance(task, Task)
-        step, now = trainer.global_step, time.monotonic()
-        if step > self.first_timed and not self.plan.is_evaluated(step - 1):  # else it includes an evaluation
-            self.seconds, self.num_timed = self.seconds + now - self.last, self.num_timed + 1
-        self.last = now
-        if self.checks and step >= self.checks[0] and self.num_timed >= MIN_TIMED_STEPS and step < self.plan.steps:
+        step = trainer.global_step
+        self.num_timed += self.started is not None
+        if self.num_timed >= MIN_TIMED_STEPS and any(check <= step < self.plan.steps for check in self.checks):
+            self._stop_clock(trainer)
             self.checks = [check for check in self.checks if check > step]
             steps = trainer.strategy.broadcast(self._replanned(step) if trainer.is_global_zero else 0)
             self.seconds, self.num_timed = 0.0, 0
@@ -117,25 +126,33 @@ class Replan(Callback):
         if step == self.plan.experiment.replanned_at:  # now, or before a kill
             trainer.val_check_batch = self.plan.evaluate_every(step)
 
+    def _stop_clock(self, trainer: pl.Trainer) -> None:
+        """Stop the clock until the next step. Each evaluation follows a checkpoint, so it is not timed either."""
+        if self.started is not None:
+            self.seconds += synchronized_time(trainer) - self.started
+            self.started = None
+
     def _replanned(self, step: int) -> int:
         """The new number of steps, after writing it to the folder; 0 if it stays."""
         if self.timed is None:  # an older run, or its environment.json was removed
             return 0
         experiment, slower = self.plan.experiment, self.seconds / self.num_timed / self.timed.step
-        now = slower * self.timed.step
-        checkpoints = slower * self.timed.checkpoint * now / max(self.checkpoint_seconds, now)
-        speed = Speed(now + checkpoints, slower * (self.timed.evaluation + self.timed.checkpoint))
+        found = f"steps take {slower:.2f} times as long as at the start"
+        if slower < LEAST_PLAUSIBLE:
+            self._warn_once(f"{found}, which is implausible. The run keeps its number of steps.")
+            return 0
+        now = Seconds(*(slower * seconds for seconds in self.timed))
+        speed = Speed(now.step_with_checkpoints(self.hardware), now.evaluation + now.checkpoint)
         used = self.timed.spent + self.journal.seconds()
         left = PLANNED_SHARE * (experiment.budget - used)
         rest = speed.of_rest(self.plan.length, step, experiment.evaluations)
         if -TOO_EARLY * experiment.budget <= rest - left <= TOO_LATE * experiment.budget:
             return 0
-        found = f"steps take {slower:.2f} times as long as at the start"
         if experiment.pruning.sparsity:
-            log.warning(
-                "%s: the run will take about %s instead of %s. It keeps its number of steps, because it prunes.",
-                found, as_budget(used + rest), as_budget(experiment.budget),
-            )  # fmt: skip
+            self._warn_once(
+                f"{found}: the run will take about {as_budget(used + rest)} instead of {as_budget(experiment.budget)}. "
+                "It keeps its number of steps, because it prunes."
+            )
             return 0
         steps = steps_within(left, speed, experiment.steps, step, experiment.evaluations)
         if steps == experiment.steps:
@@ -147,6 +164,11 @@ class Replan(Callback):
         )  # fmt: skip
         return steps
 
+    def _warn_once(self, message: str) -> None:
+        if not self.has_warned:
+            log.warning(message)
+        self.has_warned = True
+
 
 def warn_if_missed(folder: RunFolder, plan: Plan[Any, Any], journal: Journal) -> None:
     """Log a warning if a run with a budget has taken clearly longer."""
@@ -154,7 +176,7 @@ def warn_if_missed(folder: RunFolder, plan: Plan[Any, Any], journal: Journal) ->
     used = journal.seconds() + (timed.spent if timed else 0.0)
     if budget and used > MISSED * budget:
         log.warning(
-            "the budget was missed: the run took %s, %s (%.0f %%) more than its %s.",
+            "the budget was missed: the run took %s, %s (%.0f %%) more than its budget of %s.",
             as_budget(used), as_budget(used - budget), 100 * (used / budget - 1), as_budget(budget),
         )  # fmt: skip
 

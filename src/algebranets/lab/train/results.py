@@ -171,5 +171,6 @@ def _read(path: Path) -> Iterator[Result]:
 
 def unfinished(paths: Iterable[Path]) -> list[Path]:
     """The folders of runs without a result (yet), which `read` leaves out."""
-    begun = {file.parent for path in paths if path.is_dir() for file in path.rglob("config.json")}
+    # other programs, and `algebranets publish`, write a config.json too
+    begun = {file.parent for path in paths if path.is_dir() for file in path.rglob("environment.json")}
     return sorted(path for path in begun if not (path / "result.json").exists())

@@ -21,7 +21,7 @@ from algebranets.lab.train.checkpoints import Checkpoints, Stopped
 from algebranets.lab.train.cuda_graphs import capturing
 from algebranets.lab.train.environment import environment
 from algebranets.lab.train.experiment import MAX_STEPS, Experiment
-from algebranets.lab.train.folder import RunFolder
+from algebranets.lab.train.folder import FACTS_OF_FIRST_START, RunFolder
 from algebranets.lab.train.hardware import Hardware
 from algebranets.lab.train.journal import Journal, MetricsFile, logging_to
 from algebranets.lab.train.loaders import EvaluationLoader, TrainingLoader
@@ -51,10 +51,10 @@ class Session:
         self.model = self.plan.build()
         pruner = self.plan.pruner(self.model)
         if pruner is not None and hardware.strategy == "fsdp":
-            raise ValueError("pruning needs whole weights, which fsdp cuts in pieces: take --strategy ddp.")
+            raise ValueError("pruning needs whole weights, but fsdp shards them: use --strategy ddp.")
         self.journal = Journal(folder, self.plan, hardware.log_steps)
         own = [*capturing(hardware), StepSeed(experiment.seed)]
-        own += [Replan(folder, self.plan, self.journal, 60 * hardware.checkpoint_minutes)] if experiment.budget else []
+        own += [Replan(folder, self.plan, self.journal, hardware)] if experiment.budget else []
         own += [self.journal]  # after `Replan`, so that all others see the same plan
         own += [Prune(pruner)] if pruner else []
         own += [Checkpoints(folder, self.plan, hardware.checkpoint_minutes, hardware.checkpoint_steps)]
@@ -83,11 +83,13 @@ class Session:
         if not self.is_first:
             yield
             return
+        is_new = not self.folder.config.exists()
         self.folder.create(self.plan.experiment)
         with self.folder.locked(), logging_to(self.folder):
             where = environment(self.trainer.strategy.root_device)
             first = {"command": _command(), **({"timed": timed._asdict()} if timed else {})}
-            kept = {key: value for key, value in self.folder.environment().items() if key in ("command", "timed")}
+            before = {} if is_new else self.folder.environment()
+            kept = {name: before[name] for name in FACTS_OF_FIRST_START if name in before}
             self.folder.write_environment({**where, **first, **kept, "hardware": self.hardware.to_dict()})
             yield
 
@@ -118,8 +120,8 @@ class Session:
         newest = self.folder.newest_checkpoint()
         if newest is None and self.folder.result.exists():
             raise ValueError(
-                f"{self.folder.path} is finished, but {self.folder.weights.name} is missing, and so is a whole "
-                f"checkpoint to make it from. Remove {self.folder.result.name} to train it again."
+                f"{self.folder.path} is finished, but {self.folder.weights.name} is missing, and there is no undamaged "
+                f"checkpoint to restore it from. Remove {self.folder.result.name} to train it again."
             )
         return newest
 
