@@ -14,7 +14,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parent.parent
-LAB = {"jinja2", "lightning", "matplotlib", "rich", "scikit-learn", "torchmetrics", "typer"}
+LAB = {"jinja2", "lightning", "matplotlib", "rich", "scikit-learn", "scipy", "torchmetrics", "typer"}
 
 
 def call(*command: object, cwd: Path) -> subprocess.CompletedProcess[str]:
@@ -151,5 +151,5 @@ def test_without_the_extra_the_lab_and_the_command_say_how_to_install_it(used, c
     assert used["answer"].endswith(": install the extra with `pip install 'algebranets[lab]'`.")
     assert all(name in used["answer"] for name in ("lightning", "matplotlib", "rich", "sklearn", "typer"))
     answer = call(core / "algebranets", "--help", cwd=core)
-    assert (answer.returncode, answer.stdout) == (1, "")
+    assert (answer.returncode, answer.stdout) == (2, "")
     assert answer.stderr == f"error: {used['answer']}\n"

@@ -72,6 +72,10 @@ def test_with_one_seed_the_demo_says_that_the_spread_is_not_known(demos):
     _, (_, continued, last), _ = demos
     assert continued.output.count("not known") == len(NAMES)  # all rows except for that of R, and the headline
     assert "not known" not in last.output
+    assert "One seed, on held-out text (lower is better)" in continued.output
+    assert "deviation over seeds" not in continued.output
+    assert "Each network is trained once and judged" in on_one_line(continued)
+    assert "Mean ± standard deviation over seeds, on held-out text (lower is better)" in last.output
 
 
 def test_the_demo_ends_with_the_headline_the_page_and_what_to_do_next(demos):

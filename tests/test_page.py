@@ -11,13 +11,15 @@ from html.parser import HTMLParser
 
 import pytest
 from PIL import Image
+from rich.console import Console
 from typer.testing import CliRunner
 
 from algebranets.algebra import CATALOGUE
-from algebranets.lab.cli import app
+from algebranets.lab.cli import app, terminal
+from algebranets.lab.cli import report as command
 from algebranets.lab.cli.terminal import console
 from algebranets.lab.drawing import style
-from algebranets.lab.report import figures, page, tables
+from algebranets.lab.report import figures, page, parts, summary, tables
 from algebranets.lab.report.pruned import figures as pruned_figures
 from algebranets.lab.report.study import studies
 from algebranets.lab.report.words import environment
@@ -167,14 +169,20 @@ def texts(length=None, **fields):
     return replace(run, experiment={**run.experiment, "data": {"batch_size": 16, "length": 512}})
 
 
-def test_texts_are_drawn_by_characters_and_by_time(tmp_path):
-    """Curves are in panels and in one figure, with a run of the usual length and one that was trained for longer."""
-    page.write([texts(), texts(80), texts(algebra="M2R")], tmp_path)
+@pytest.mark.parametrize(("seconds", "unit"), [(2.0, "seconds"), (2.5, "minutes")])
+def test_texts_are_drawn_by_characters_and_by_time(tmp_path, seconds, unit):
+    """Curves are in panels and in one figure, with a run of the usual length and one that was trained for longer.
+
+    Times are in seconds if no run takes more than 120 of them. Each run has 50 steps.
+    """
+    longest = texts(80)
+    longest = replace(longest, curve=[{**row, "seconds": seconds * row["step"]} for row in longest.curve])
+    page.write([texts(), longest, texts(algebra="M2R")], tmp_path)
     names = "R, M2R, R, steps 80"
     for file, clock in (
         ("curves", "characters"),
-        ("curves-minutes", "minutes"),
-        ("learning", "characters and by minutes"),
+        (f"curves-{unit}", unit),
+        ("learning", f"characters and by {unit}"),
     ):
         text = (tmp_path / "transformer_xl-short" / f"transformer_xl-short-{file}.svg").read_text()
         assert re.search(r'aria-label="([^"]*)"', text)[1] == f"bits per character by {clock}: {names}."
@@ -254,6 +262,20 @@ def test_each_study_has_a_folder_and_several_have_an_index(written, tmp_path):
     assert "index.html" not in (tmp_path / "digits" / "report.html").read_text()
     with pytest.raises(ValueError, match="must differ in letters or digits; got a b, a-b"):
         page.write([replace(result(94.0, recipe=recipe), curve=[]) for recipe in ("a b", "a-b")], tmp_path)
+
+
+def test_an_index_from_before_is_replaced(tmp_path):
+    """Other pages link to it. It lists only what was written last."""
+    runs = [replace(result(94.0, recipe=recipe), curve=[]) for recipe in ("cifar10", "digits")]
+    assert page.write(runs, tmp_path) == tmp_path / "index.html"
+    assert page.write(runs[1:], tmp_path) == tmp_path / "digits" / "report.html"
+    text = (tmp_path / "index.html").read_text()
+    assert [link for link in Outline(text).references if "report.html" in link] == ["digits/report.html"]
+    assert "<h1>1 study</h1>" in text
+    assert "../index.html" in Outline((tmp_path / "digits" / "report.html").read_text()).references
+    (tmp_path / "index.html").write_text("<title>My pages</title>")
+    page.write(runs[1:], tmp_path)
+    assert (tmp_path / "index.html").read_text() == "<title>My pages</title>"
 
 
 @pytest.mark.parametrize("name", ["cifar10", "cifar10-pruned", "gru"])
@@ -345,6 +367,20 @@ def test_the_command_prints_tables_that_fit_and_break_no_word(columns, tmp_path,
     assert f"{quality} {cost}" in rows or {quality, f"M2R {cost}"} <= set(rows)
     assert ("compared with the paper, continued" in ran.stdout) == (columns == 80)
     assert f"The page: {tmp_path / 'out' / 'cifar10'}" in ran.stdout
+    said = " ".join(ran.stdout.split())
+    notes = [note for sheet in tables.sheets(study) for note in sheet.notes]
+    assert all(text in said for text in (*notes, summary.headline(study)))
+
+
+@pytest.mark.parametrize(("tone", "codes"), [("better", "1;32"), ("worse", "1;31"), ("differs", "1"), ("", None)])
+def test_the_command_prints_significant_differences_in_bold_and_in_colors(tone, codes, monkeypatch):
+    screen = Console(file=io.StringIO(), force_terminal=True, color_system="standard", width=80, no_color=False)
+    monkeypatch.setattr(terminal, "console", screen)
+    monkeypatch.setattr(command, "console", screen)
+    row = (parts.Cell("R"), parts.Cell("94.00"), parts.Cell("−0.50", tone))
+    command._print("rows", parts.Sheet("Rows", ("network", "accuracy", "difference"), (row,)))
+    (line,) = (line for line in screen.file.getvalue().splitlines() if "94.00" in line)
+    assert re.findall(r"\x1b\[([\d;]+)m *−0.50", line) == ([] if codes is None else [codes])
 
 
 def test_the_title_of_a_narrow_table_stands_on_one_line(tmp_path, monkeypatch):
@@ -359,9 +395,11 @@ def test_the_title_of_a_narrow_table_stands_on_one_line(tmp_path, monkeypatch):
 
 def test_runs_that_are_not_finished_are_named(tmp_path):
     result(94.0).save(tmp_path / "runs" / "done" / "result.json")
-    for name in ("done", "diverged"):
+    for name in ("done", "diverged", "published"):
         (tmp_path / "runs" / name).mkdir(exist_ok=True)
         (tmp_path / "runs" / name / "config.json").write_text("{}")
+    for name in ("done", "diverged"):  # not the folder of `algebranets publish`
+        (tmp_path / "runs" / name / "environment.json").write_text("{}")
     ran = report(tmp_path / "runs", "--out", tmp_path / "out")
     assert ran.exit_code == 0, ran.output
     assert f"Left out, because it is not finished: {tmp_path / 'runs' / 'diverged'}" in ran.stdout

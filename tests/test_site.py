@@ -17,9 +17,10 @@ import sitegen
 import torch
 import write_docs
 from packaging.version import Version
-from sitegen import commands, figures, links, reference, regions, speed
+from sitegen import commands, figures, links, reference, regions, speed, training
 from sitegen.contents import REGIONS
 
+from algebranets.lab.bench import load
 from conftest import NEWEST_TORCH
 
 ROOT = Path(__file__).parent.parent
@@ -124,6 +125,26 @@ def test_generated_regions_are_what_the_rows_give(path):
     if Version(torch.__version__) < NEWEST_TORCH and set(NEEDS_NEWEST_TORCH) & set(regions.names(text)):
         pytest.skip(f"the table is that of torch {NEWEST_TORCH}")
     assert regions.fill(text, REGIONS, path.name) == text, "run python tools/write_docs.py"
+
+
+def test_the_numbers_in_the_readmes_prose_are_those_of_the_rows():
+    """Those in the box of results, which are typed. A verdict is repeated under the heading that it belongs to."""
+    text = " ".join((ROOT / "README.md").read_text().replace("\n> ", " ").split())
+    box = dict(re.findall(r"\*\*(Held|Open|Did not hold)\.\*\* (.*?)(?=>|\*\*Was not)", text))
+    keeps, better, whitening, matches, half = (judge() for judge in training.CLAIMS.values())
+    assert keeps[0] == matches[0] == "**not confirmed**"
+    assert better[0] == whitening[0] == training.OPEN
+    (below,) = re.findall(r"−([\d.]+) with 25 %", keeps[1])
+    assert f"{below} percentage points better than M2(R)" in box["Did not hold"]
+    above, *whitened = re.findall(r"\+([\d.]+)", better[1] + whitening[1])
+    assert f"{above} percentage points better than H" in box["Open"]
+    assert f"whitening improves C and H by {' and '.join(whitened)}. With three seeds" in box["Open"]
+    parameters, multiplies = re.match(r"small Transformer-XLs: (.*?) of the parameters and (.*?) of", half[1]).groups()
+    assert f"Small Transformer-XLs over M2(R) need {parameters} of a real network's parameters" in box["Held"]
+    least, most = (int(percent) / 100 for percent in re.findall(r"\d+", multiplies))
+    assert f"{least:.1f} to {most:.1f} times the multiply-adds" in box["Did not hold"]
+    speedups = [row.speedup for row in load(ROOT / "benchmarks" / "decode-h200.jsonl") if row.shape.startswith("1 x")]
+    assert f"are {min(speedups):.0f} to {max(speedups):.0f} times as fast as real ones" in box["Held"]
 
 
 def test_every_region_is_used_and_names_its_generator():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache, partial
 from pathlib import Path
 
@@ -18,6 +19,8 @@ from sitegen.regions import Make
 
 #: The largest share of the parameters that still counts as about half of them.
 ABOUT_HALF = 0.55
+#: The verdict on a claim that a significant difference would decide.
+OPEN = "**open**: no significant difference"
 
 FOLDER = Path(__file__).resolve().parent.parent.parent / "results"
 
@@ -123,13 +126,7 @@ def demo() -> str:
 
 def claims() -> str:
     """The paper's main claims, and what the runs say about them."""
-    cells = [
-        ["M2(R) keeps the accuracy of the real CIFAR-10 network with a quarter of its parameters", *_keeps_accuracy()],
-        ["M2(R) is better than H, with the same number of parameters and half the multiply-adds", *_better_than_h()],
-        ["Whitening improves C and H", *_whitening()],
-        ["A Transformer-XL over M2(R) matches R with 44 % of its parameters", *_matches_r()],
-        ["M2(R) needs about half of a real network's parameters for the same quality", *_half_the_parameters()],
-    ]
+    cells = [[claim, *judge()] for claim, judge in CLAIMS.items()]
     return markdown_table(["claim of the paper", "here", "measured"], cells, prose=(0, 1, 2))
 
 
@@ -137,41 +134,49 @@ def _verdict(holds: bool) -> str:
     return "**confirmed**" if holds else "**not confirmed**"
 
 
-def _is_better(ours: Group, other: Group, by: Study) -> bool:
-    """Whether a network is significantly better than another one."""
-    return by.is_better(ours.mean - other.mean) and is_significant(ours.values, other.values)
+def _better(pairs: list[tuple[Group, Group]], by: Study) -> str:
+    """The verdict on the claim that the first network of each pair is better than the second."""
+    if not all(by.is_better(ours.mean - other.mean) for ours, other in pairs):
+        return _verdict(False)
+    return _verdict(True) if all(is_significant(ours.values, other.values) for ours, other in pairs) else OPEN
 
 
-def _is_level(ours: Group, other: Group, by: Study) -> bool:
-    """Whether a network is not significantly worse than another one. With one seed this is not known, and so false."""
-    return standard_error(ours.values, other.values) is not None and not _is_better(other, ours, by)
+def _as_good(ours: Group, other: Group, by: Study) -> str:
+    """The verdict on the claim that a network is as good as another one."""
+    if not by.is_better(other.mean - ours.mean):
+        return _verdict(True)
+    is_known = standard_error(ours.values, other.values) is not None
+    return OPEN if is_known and not is_significant(ours.values, other.values) else _verdict(False)
+
+
+def _seeds(group: Group) -> str:
+    return "one seed" if len(group.values) == 1 else f"{len(group.values)} seeds"
 
 
 def _keeps_accuracy() -> list[str]:
     real, ours = _named("cifar10", "R"), _named("cifar10", "M2R")
     away = difference(ours.mean - real.mean, "accuracy")
-    words = f"CIFAR-10: {away} with {_of_r(ours, 'cifar10')} of the parameters of R"
-    return [_verdict(_is_level(ours, real, study("cifar10"))), words]
+    words = f"CIFAR-10, {_seeds(ours)}: {away} with {_of_r(ours, 'cifar10')} of the parameters of R"
+    return [_as_good(ours, real, study("cifar10")), words]
 
 
 def _better_than_h() -> list[str]:
     ours, other = _named("cifar10", "M2R"), _named("cifar10", "H")
-    words = f"CIFAR-10: {difference(ours.mean - other.mean, 'accuracy')}"
-    return [_verdict(_is_better(ours, other, study("cifar10"))), words]
+    words = f"CIFAR-10, {_seeds(ours)}: {difference(ours.mean - other.mean, 'accuracy')}"
+    return [_better([(ours, other)], study("cifar10")), words]
 
 
 def _whitening() -> list[str]:
     pairs = [(_named("cifar10", f"{name}, norm whitening"), _named("cifar10", name)) for name in ("C", "H")]
     words = " and ".join(difference(a.mean - b.mean, "accuracy") for a, b in pairs)
-    return [_verdict(all(_is_better(*pair, study("cifar10")) for pair in pairs)), f"CIFAR-10: {words}"]
+    return [_better(pairs, study("cifar10")), f"CIFAR-10, {_seeds(pairs[0][0])}: {words}"]
 
 
 def _matches_r() -> list[str]:
     found = study("transformer_xl-short")
     ours, real = _named("transformer_xl-short", "M2R"), _named("transformer_xl-short", "R")
-    seeds = "one seed" if len(ours.values) == 1 else f"{len(ours.values)} seeds"
-    words = f"enwik8, 25 minutes each, {seeds}: {difference(ours.mean - real.mean, 'bpc')} bits per character"
-    return [_verdict(_is_level(ours, real, found)), words]
+    words = f"enwik8, 25 minutes each, {_seeds(ours)}: {difference(ours.mean - real.mean, 'bpc')} bits per character"
+    return [_as_good(ours, real, found), words]
 
 
 def _half_the_parameters() -> list[str]:
@@ -185,6 +190,16 @@ def _half_the_parameters() -> list[str]:
     if max(shares) <= ABOUT_HALF or min(shares) >= 1:
         return [_verdict(min(shares) < 1), "; ".join(words)]
     return ["**in part**: fewer, but not half", "; ".join(words)]
+
+
+#: The paper's main claims, with the functions that return the verdict and the measured numbers.
+CLAIMS: dict[str, Callable[[], list[str]]] = {
+    "M2(R) keeps the accuracy of the real CIFAR-10 network with a quarter of its parameters": _keeps_accuracy,
+    "M2(R) is better than H, with the same number of parameters and half the multiply-adds": _better_than_h,
+    "Whitening improves C and H": _whitening,
+    "A Transformer-XL over M2(R) matches R with 44 % of its parameters": _matches_r,
+    "M2(R) needs about half of a real network's parameters for the same quality": _half_the_parameters,
+}
 
 
 def _range(fractions: list[float]) -> str:

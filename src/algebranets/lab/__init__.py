@@ -5,7 +5,7 @@ It needs the extra ``algebranets[lab]``. The rest of the package needs only torc
 
 from importlib.util import find_spec
 
-_NEEDED = ("jinja2", "lightning", "matplotlib", "rich", "sklearn", "torchmetrics", "typer")
+_NEEDED = ("jinja2", "lightning", "matplotlib", "rich", "scipy", "sklearn", "torchmetrics", "typer")
 _MISSING = [name for name in _NEEDED if find_spec(name) is None]
 if _MISSING:
     raise ModuleNotFoundError(

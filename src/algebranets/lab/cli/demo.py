@@ -45,9 +45,10 @@ def demo(
     networks = [
         [recipes.create(RECIPE, algebra, width, seed, settings) for seed in range(seeds)] for algebra, width in NETWORKS
     ]
+    times = "once" if seeds == 1 else f"{seeds} times"
     console.print(
         "A small GRU over R, C, H and M2(R) learns to predict the next character of Python's language reference. Each "
-        f"network is trained {seeds} time{'' if seeds == 1 else 's'} and judged by text that it was not trained on."
+        f"network is trained {times} and judged by text that it was not trained on."
     )
     training.show_warnings()
     try:
@@ -96,9 +97,10 @@ def _show_table(study: Study) -> None:
     from algebranets.lab.report.numbers import NONE, amount, difference, share
     from algebranets.lab.report.parts import mean_and_deviation
 
-    table = new_table("Mean ± standard deviation over seeds, on held-out text (lower is better)")
+    values = "One seed" if len(study.groups[0].results) == 1 else "Mean ± standard deviation over seeds"
+    table = new_table(f"{values}, on held-out text (lower is better)")
     table.add_column("network")
-    for heading in ("parameters", "multiply-adds", "bits per\ncharacter", "difference\nto R", "beyond\nspread"):
+    for heading in ("parameters", "multiply-adds", "bits per\ncharacter", "difference\nto R", "\nsignificant"):
         table.add_column(heading, justify="right", no_wrap=True)
     (real,) = (group for group in study.groups if group.is_real and group.first.width == 1)
     words = {True: "yes", False: "no", None: "not known"}

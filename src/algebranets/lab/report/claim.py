@@ -43,14 +43,19 @@ class Pair:
         """How far the two costs are apart, on a logarithmic scale."""
         return abs(math.log(self.share(cost)))
 
+    def is_equal(self, cost: str) -> bool:
+        """Whether the two costs differ by at most 10 %."""
+        return self.distance(cost) <= math.log(_EQUAL)
+
 
 def pairs(study: Study) -> list[Pair]:
     """The pairs of networks by which the study is judged; empty if R or all other algebras are missing.
 
-    There is one pair for each cost in which a network of the claim's algebra and a real network are equal: the two
-    networks that are nearest to each other in that cost, whatever their quality. If there is no such pair, the only
-    pair is that of the recipe's own size or, if it was not trained, of the two networks that are nearest in both costs.
-    If the claim's algebra was not trained, the first other algebra of the catalogue takes its place.
+    There is one pair for each cost in which a network of the claim's algebra and a real network are equal. If several
+    networks are, the pair is chosen by size alone, whatever the quality: one with networks of the recipe's own size, or
+    else the largest. If no networks are equal in any cost, the only pair is that of the recipe's own size or, if it was
+    not trained, of the two networks that are nearest in both costs. If the claim's algebra was not trained, the first
+    other algebra of the catalogue takes its place.
 
     >>> from pathlib import Path
     >>> from algebranets.lab.report.study import studies
@@ -67,9 +72,8 @@ def pairs(study: Study) -> list[Pair]:
         return []
     found = []
     for cost in reversed(COSTS):
-        nearest = min((Pair(*both, equal=cost) for both in product(ours, reals)), key=lambda pair: pair.distance(cost))
-        if nearest.distance(cost) <= math.log(_EQUAL):
-            found.append(nearest)
+        equal = [pair for pair in (Pair(*both, cost) for both in product(ours, reals)) if pair.is_equal(cost)]
+        found += sorted(equal, key=lambda pair: _rank(study, pair, cost))[:1]
     return found or [min((Pair(*both) for both in product(ours, reals)), key=lambda pair: _misfit(study, pair))]
 
 
@@ -117,6 +121,15 @@ def plain(study: Study, groups: Iterable[Group]) -> list[Group]:
     return [group for group in found if not set(study.changed(group)) - SIZES] or found
 
 
+def _rank(study: Study, pair: Pair, cost: str) -> tuple[int, float, float]:
+    """The sort key of pairs that are equal in a cost: the recipe's own size first, then the largest, the nearest."""
+    return _num_other_sizes(study, pair), -getattr(pair.real.first, cost), pair.distance(cost)
+
+
 def _misfit(study: Study, pair: Pair) -> tuple[int, float]:
-    not_own = sum(not study.is_own_size(group) for group in (pair.ours, pair.real))
-    return not_own, sum(pair.distance(cost) for cost in COSTS)
+    return _num_other_sizes(study, pair), sum(pair.distance(cost) for cost in COSTS)
+
+
+def _num_other_sizes(study: Study, pair: Pair) -> int:
+    """How many networks of the pair have another size than the recipe's own."""
+    return sum(not study.is_own_size(group) for group in (pair.ours, pair.real))

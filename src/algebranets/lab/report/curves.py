@@ -1,4 +1,4 @@
-"""Learning curves: quality and training loss against steps, epochs, characters or minutes."""
+"""Learning curves: quality and training loss against steps, epochs, characters or time."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ from algebranets.lab.train.results import Result
 LOSS = "train_loss"
 #: A network is drawn only if one of its runs has more points than this.
 _TOO_FEW = 2
+#: Times are in minutes if a run takes longer than this many seconds.
+_SHORT = 120
 #: The points of a curve, by step: (place on the horizontal axis, value).
 Curve = dict[float, tuple[float, float]]
 
@@ -53,11 +55,11 @@ def learning(study: Study, groups: Sequence[Group], quantity: str, name: str, cl
 
 
 def clocks(runs: Iterable[Result]) -> list[str]:
-    """The horizontal axes of curves: characters and minutes for texts, else epochs, or steps if epochs are few."""
+    """The horizontal axes of curves: characters and time for texts, else epochs, or steps if epochs are few."""
     runs = list(runs)
-    if all("length" in run.experiment.get("data", {}) for run in runs):
-        return ["characters", "minutes"]
     rows = [row for run in runs for row in run.curve]
+    if all("length" in run.experiment.get("data", {}) for run in runs):
+        return ["characters", "minutes" if max((row["seconds"] for row in rows), default=0) > _SHORT else "seconds"]
     epochs = [row["epoch"] for row in rows if "epoch" in row]
     return ["epoch" if len(epochs) == len(rows) and max(epochs, default=0) > 2 else "step"]
 

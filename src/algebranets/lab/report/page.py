@@ -34,7 +34,7 @@ def write(results: Iterable[Result], folder: Path) -> Path:
 
     The folder of a recipe has its name and holds ``report.html``, the figures as SVG, ``tables.md`` and ``rows.jsonl``.
     ``algebranets report rows.jsonl`` writes the same folder again. If there are several recipes, ``index.html`` in
-    ``folder`` lists their pages.
+    ``folder`` lists their pages. The ``index.html`` of an earlier report is replaced, also if there is one recipe.
 
     Args:
         results: Finished runs of one or several recipes.
@@ -51,14 +51,14 @@ def write(results: Iterable[Result], folder: Path) -> Path:
     if len(set(names)) < len(names):
         recipes = ", ".join(study.recipe for study in found)
         raise ValueError(f"the names of recipes must differ in letters or digits; got {recipes}. Report them apart.")
-    facts = {"site": documentation_site(), "has_index": len(found) > 1}
+    index = folder / "index.html"
+    is_stale = index.exists() and "<title>AlgebraNets report" in index.read_text(errors="replace")
+    facts = {"site": documentation_site(), "has_index": len(found) > 1 or is_stale}
     for study, section in zip(found, sections, strict=True):
         _write_study(study, section, folder / section["name"], facts)
-    if len(found) == 1:
-        return folder / names[0] / PAGE
-    index = folder / "index.html"
-    files.write(index, environment().get_template("index.html").render(sections=sections, page=PAGE, **facts))
-    return index
+    if facts["has_index"]:
+        files.write(index, environment().get_template("index.html").render(sections=sections, page=PAGE, **facts))
+    return index if len(found) > 1 else folder / names[0] / PAGE
 
 
 def _write_study(study: Study, section: dict[str, Any], folder: Path, facts: dict[str, Any]) -> None:

@@ -6,8 +6,10 @@ import math
 from collections.abc import Sequence
 from statistics import fmean, variance
 
-#: A difference is significant if it is larger than this many standard errors.
-NUM_ERRORS = 2
+from scipy.special import stdtr  # type: ignore[import-untyped]
+
+#: The level of the test, in percent: how often a difference is called significant if the true means are equal.
+LEVEL = 5
 #: The quantile of the normal distribution for 95 % intervals.
 _QUANTILE = 1.959964
 
@@ -43,23 +45,24 @@ def standard_error(values: Sequence[float], others: Sequence[float] | float) -> 
         others: The values of the other side, or a single number that counts as exact, such as a printed figure.
 
     Returns:
-        The error, or None if it is not known: one side has only one seed, or a run diverged.
+        The error, or None if it is not known: one side has only one seed, a run diverged, or all values of each side
+        are equal.
     """
-    sides = [values] if isinstance(others, float | int) else [values, others]
+    sides = _sides(values, others)
     if any(len(side) < 2 or not all(map(math.isfinite, side)) for side in sides):
         return None
-    return math.sqrt(sum(variance(side) / len(side) for side in sides))
+    return math.sqrt(sum(map(_squared_error, sides))) or None
 
 
 def is_significant(values: Sequence[float], others: Sequence[float] | float) -> bool:
-    """Whether two means differ by more than two standard errors of their difference (as in Welch's test).
+    """Whether two means differ significantly by Welch's t-test at 5 % (two-sided).
 
-    If one side has only one seed, the error is not known and no difference is significant.
+    If the standard error is not known, no difference is significant.
 
     >>> is_significant([94.0, 94.2, 94.1], [93.0, 93.2]), is_significant([94.0], [93.0, 93.2])
     (True, False)
-    >>> is_significant([94.0, 94.2], 93.4)
-    True
+    >>> is_significant([94.0, 94.2], 93.4), is_significant([94.0, 94.2, 94.1], 93.4)
+    (False, True)
 
     Args:
         values: The values of one side, one per seed.
@@ -69,4 +72,16 @@ def is_significant(values: Sequence[float], others: Sequence[float] | float) -> 
     if error is None:
         return False
     other = others if isinstance(others, float | int) else fmean(others)
-    return abs(fmean(values) - other) > NUM_ERRORS * error
+    sides = _sides(values, others)
+    freedom = error**4 / sum(_squared_error(side) ** 2 / (len(side) - 1) for side in sides)  # Welch-Satterthwaite
+    return 200 * float(stdtr(freedom, -abs(fmean(values) - other) / error)) < LEVEL
+
+
+def _sides(values: Sequence[float], others: Sequence[float] | float) -> list[Sequence[float]]:
+    """The sides of a comparison that are samples."""
+    return [values] if isinstance(others, float | int) else [values, others]
+
+
+def _squared_error(values: Sequence[float]) -> float:
+    """The square of the standard error of a mean."""
+    return variance(values) / len(values)

@@ -10,7 +10,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescap
 from markupsafe import Markup
 
 from algebranets.lab.report import numbers
-from algebranets.lab.report.significance import NUM_ERRORS
+from algebranets.lab.report.significance import LEVEL
 
 
 def paragraphs(template: str, **facts: Any) -> list[str]:
@@ -50,7 +50,7 @@ def environment() -> Environment:
         made.filters[write.__name__] = write
     made.filters["svg"] = Markup  # matplotlib escapes what it draws
     made.filters["unbroken"] = _unbroken
-    made.globals["num_errors"] = NUM_ERRORS
+    made.globals["level"] = LEVEL
     return made
 
 
