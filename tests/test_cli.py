@@ -5,10 +5,12 @@ import json
 import logging
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
 from contextlib import suppress
+from importlib import import_module
 
 import pytest
 import torch
@@ -18,7 +20,7 @@ from typer.testing import CliRunner
 
 import algebranets
 from algebranets.algebra import CATALOGUE, M2R
-from algebranets.lab.cli import app, progress
+from algebranets.lab.cli import app, progress, terminal
 from algebranets.lab.cli.errors import Commands
 from algebranets.lab.cli.terminal import read_settings
 from algebranets.lab.cli.training import show_warnings
@@ -229,6 +231,21 @@ def test_too_little_memory_is_named_as_such(end, request):
     assert message_in_box(result.stderr).startswith(f"out of memory ({request.node.callspec.id}: ")
 
 
+def test_a_package_that_is_not_installed_is_named():
+    def end():
+        import no_such_package.of_ours  # noqa: F401
+
+    said = "this command needs no_such_package, which is not installed: run `pip install no_such_package`."
+    assert message_in_box(ending(end).stderr) == said
+    assert message_in_box(ending(lambda: import_module("json.nowhere")).stderr).startswith("unexpected ModuleNotFound")
+
+
+@pytest.mark.parametrize("error", ["KeyError('x')", "MemoryError()"])
+def test_describing_an_error_does_not_import_torch(error):
+    code = f"import sys; from algebranets.lab.cli.errors import describe; describe({error})"
+    assert in_new_process(f"{code}; print('torch' in sys.modules)") == "False"
+
+
 def test_ctrl_c_ends_a_command_with_130_and_one_line():
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell in the background ignores it
     result = ending(lambda: signal.raise_signal(signal.SIGINT))
@@ -293,7 +310,12 @@ def test_a_progress_bar_cuts_no_word_and_no_number(monkeypatch, columns):
 # Tables --------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("columns", [80, 120])
+def words(printed):
+    """Return the words without digits, since measured times differ."""
+    return {word for word in printed.split() if word[0].isalpha() and not re.search(r"\d", word)}
+
+
+@pytest.mark.parametrize("columns", [40, 80, 120])
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -310,10 +332,43 @@ def test_a_progress_bar_cuts_no_word_and_no_number(monkeypatch, columns):
     ids=" ".join,
 )
 def test_no_word_of_a_table_is_broken_and_no_line_is_too_long(arguments, columns):
-    result = run(*arguments, COLUMNS=str(columns))
+    """A terminal of 40 columns is too narrow for some tables."""
+    result, wide = (run(*arguments, COLUMNS=str(width)) for width in (columns, 1000))
     assert result.exit_code == 0, result.output
-    assert max(map(len, result.stdout.splitlines())) <= columns
-    assert not re.findall(r"\w-(?=\s)|…", result.stdout)
+    assert max(map(len, result.stdout.splitlines())) <= max(columns, 80)
+    assert words(result.stdout) == words(wide.stdout)
+
+
+TABLE = {
+    "wrapped words": ["some words to wrap", "more"],
+    "long numbers": ["12345678901234", "1"],
+    "state": ["evaluating it all", "x"],
+    "multiply-adds": ["zzzzzzzzzzzz", "y"],
+}
+
+
+def test_no_width_of_the_terminal_cuts_a_table(monkeypatch):
+    """All columns but the first stand on one line. A table is not wider than the terminal, unless it must be."""
+    texts = {word for heading, cells in TABLE.items() for text in (heading, *cells) for word in text.split()}
+    for columns in range(40, 131):
+        monkeypatch.setattr(terminal, "console", Console(file=io.StringIO(), width=columns))
+        table = terminal.new_table()
+        for number, heading in enumerate(TABLE):
+            table.add_column(heading, no_wrap=number > 0)
+        for row in zip(*TABLE.values(), strict=True):
+            table.add_row(*row)
+        terminal.show(table)
+        printed = terminal.console.file.getvalue()
+        assert texts <= set(printed.split()), columns
+        needed = len("wrapped" + "12345678901234" + "evaluating it all" + "multiply-adds") + 2 * 4
+        assert max(map(len, printed.splitlines())) <= max(columns, needed)
+
+
+def test_a_title_is_not_broken_to_the_width_of_its_table(capsys):
+    table = terminal.new_table("runs in " + "a-long-path/" * 20)
+    table.add_column("run")
+    terminal.show(table)
+    assert "runs in " + "a-long-path/" * 20 + "\n" in capsys.readouterr().out
 
 
 # Names that users give -----------------------------------------------------------------------------------------------
@@ -511,7 +566,7 @@ def completed(*words):
     """Return what the shell offers for the last of these words."""
     line = {"COMP_WORDS": " ".join(("algebranets", *words)), "COMP_CWORD": str(len(words))}
     environment = {**line, "_ALGEBRANETS_COMPLETE": "complete_bash"}
-    return CliRunner(env=environment).invoke(app, [], prog_name="algebranets").stdout.split()
+    return CliRunner(env=environment).invoke(app, [], prog_name="algebranets").stdout.splitlines()
 
 
 @pytest.mark.parametrize(
@@ -531,3 +586,11 @@ def completed(*words):
 )
 def test_the_shell_completes_commands_and_names(words, offered):
     assert completed(*words) == offered
+
+
+@pytest.mark.parametrize("words", [["algebra", ""], ["recipes", "--algebras", ""], ["profile", ""], ["train", ""]])
+def test_the_shell_gets_only_names_that_need_no_quotes(words):
+    """bash inserts names as they are, and an unquoted "(" is a syntax error."""
+    offered = completed(*words)
+    assert len(offered) > 5
+    assert [name for name in offered if shlex.quote(name) != name] == []

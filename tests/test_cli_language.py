@@ -211,8 +211,8 @@ def test_a_file_is_measured_where_the_runs_own_text_is_gone(runs, tmp_path):
     ("arguments", "message"),
     [
         (["generate", "nowhere"], "nowhere does not exist"),
-        (["eval", "nowhere"], "nowhere is no run's folder"),
-        (["generate", "."], ". is not a run's folder"),
+        (["eval", "nowhere"], "nowhere is not the folder of a run"),
+        (["generate", "."], ". is not the folder of a run"),
         (["generate", "my.txt"], "my.txt is not a file of algebranets' weights"),
         (["generate", "cifar_resnet"], "cifar_resnet holds a cifar_resnet, which is not a language model"),
         (["eval", "cifar_resnet", "--data", "my.txt"], "cifar_resnet holds a cifar_resnet, which classifies images"),

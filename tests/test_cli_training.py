@@ -1,6 +1,9 @@
 """The commands that train: `train` and `sweep`; and `recipes` and `eval`."""
 
+import errno
+import io
 import json
+import math
 import os
 import shlex
 import shutil
@@ -17,10 +20,11 @@ from unittest.mock import Mock
 import lightning.pytorch as pl
 import pytest
 import torch
+from rich.console import Console
 from typer.testing import CliRunner
 
 import algebranets
-from algebranets.lab.cli import app, progress, sweep
+from algebranets.lab.cli import app, progress, sweep, terminal
 from algebranets.lab.data import idx
 from algebranets.lab.recipes import sweep as sweeping
 from algebranets.lab.train import RunFolder
@@ -80,14 +84,14 @@ def test_resuming_a_finished_run_says_so_at_once(finished):
         (["train", "digits", "--algebra", "M2Q"], "Did you mean 'M2R'?"),
         (["train", "digits", "--precision", "8"], "precision must be one of"),
         (["train", "digits", "--strategy", "mpi"], "strategy must be one of"),
-        (["train", "--resume", "nowhere"], "nowhere is no run's folder: it does not exist. Give the folder of a run"),
+        (["train", "--resume", "nowhere"], "nowhere is not the folder of a run: it does not exist. Give the"),
         (["train", "cifar10", "--data", "."], "cifar10 is not there"),
         (["train", "char-lm", "--data", "mistyped.txt"], "or a text to train on; got mistyped.txt"),
         (["train", "digits", "--width", "-1"], "width must be a positive number"),
         (["train", "digits", "--out", "/dev/null/run"], "Not a directory"),
-        (["train", "--resume", "/dev/null"], "is no run's folder"),
+        (["train", "--resume", "/dev/null"], "is not the folder of a run"),
         (["train", "--resume", "x", "--seed", "7", "--out", "y"], "leave out --seed, --out"),
-        (["eval", "nowhere"], "nowhere is no run's folder"),
+        (["eval", "nowhere"], "nowhere is not the folder of a run"),
         (["sweep", "digits", "--widths", "1,big"], "--widths must be numbers"),
         (["sweep", "digits", "--algebras", "R,Q"], "unknown algebra 'Q'"),
         (["sweep", "digits", "--set", "model.lift=zero"], "lift must be one of learned, zeros, copy"),
@@ -113,6 +117,19 @@ def test_a_run_that_goes_on_has_the_threads_it_began_with_unless_told_otherwise(
         assert run("train", "--resume", folder, *arguments).exit_code == 0
         assert RunFolder(folder).environment()["hardware"]["threads"] == threads
     assert "threads must lie between 0 and 1024" in text(run("train", "digits", "--threads", -1))
+
+
+def test_a_run_of_other_hardware_says_how_to_choose_this_one(finished, tmp_path, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    folder = shutil.copytree(finished[0], tmp_path / "run")
+    (folder / "weights.safetensors").unlink()  # resuming writes it again
+    environment = RunFolder(folder).environment()
+    environment["hardware"]["accelerator"] = "cuda"
+    RunFolder(folder).write_environment(environment)
+    result = run("train", "--resume", folder)
+    assert result.exit_code == 2
+    assert "Choose the hardware with the options, or remove that file." in text(result)
+    assert run("train", "--resume", folder, "--accelerator", "cpu").exit_code == 0
 
 
 def test_eval_and_resume_agree_on_what_is_finished(finished, tmp_path):
@@ -223,9 +240,9 @@ def test_sweep_trains_all_side_by_side_and_skips_what_is_done(tmp_path):
 class InProcess:
     """Replaces ``subprocess.Popen`` and runs a sweep's command in this process, which is faster."""
 
-    def __init__(self, command, stdout, **_):
+    def __init__(self, command, stdout, env, **_):
         assert command[:3] == [sys.executable, "-m", "algebranets"]
-        result = run(*command[3:])
+        result = CliRunner().invoke(app, command[3:], env=env)
         stdout.write(result.output.encode())
         self.code = result.exit_code
 
@@ -255,11 +272,25 @@ def test_a_sweep_takes_every_value_that_each_names(tmp_path):
 
 @pytest.mark.usefixtures("in_process")
 def test_a_sweep_says_why_a_run_failed(tmp_path):
-    result = run("sweep", "cifar10", "--algebras", "R", "--data", tmp_path, "--out", tmp_path / "runs")
+    """The path in the error is longer than a line of the terminal, and stays whole."""
+    data = tmp_path / ("long" * 30)
+    data.mkdir()
+    result = run("sweep", "cifar10", "--algebras", "R", "--data", data, "--out", tmp_path / "runs")
     assert result.exit_code == 2
     assert "failed: R-seed0: cifar10 is not there" in text(result)
+    assert f"or data_batch_1.bin in {data} and" in result.output
     assert f"Its full output is in {tmp_path / 'runs/cifar10/R-seed0/output.txt'}" in text(result)
     assert "algebranets report" not in result.output
+
+
+def test_the_last_words_of_a_run_are_from_its_last_start(tmp_path, monkeypatch):
+    (job,) = sweeping.jobs("digits", ["R"], [1.0], range(1), {"steps": 5}, tmp_path)
+    printed = iter([b"an error\n", b""])
+    monkeypatch.setattr(sweeping.subprocess, "Popen", lambda *_, stdout, **__: stdout.write(next(printed)))
+    job.start()
+    assert job.last_words == "an error"
+    job.start()
+    assert job.last_words == "it printed nothing"
 
 
 @contextmanager
@@ -275,13 +306,46 @@ def sigterm_restored():
 def test_a_sweep_that_is_stopped_stops_its_runs(tmp_path, monkeypatch):
     """The sweep asks each running process to stop, and waits for it."""
     started = Mock(**{"poll.return_value": None})
+
+    def wait(_):
+        (metrics,) = (folder / "metrics.jsonl" for folder in tmp_path.glob("digits/*"))
+        metrics.write_text('{"step": 3, "seconds": 7.0}\n')
+        signal.raise_signal(signal.SIGTERM)
+
     monkeypatch.setattr(sweeping, "subprocess", SimpleNamespace(Popen=lambda *_, **__: started))
-    monkeypatch.setattr(sweeping, "time", SimpleNamespace(sleep=lambda _: signal.raise_signal(signal.SIGTERM)))
+    monkeypatch.setattr(sweeping, "time", SimpleNamespace(sleep=wait))
     with sigterm_restored():
         result = run("sweep", "digits", "--algebras", "R,C", *TINY, "--out", tmp_path)
     assert result.exit_code == 130
     assert "the same command continues it" in result.output
     assert [name for name, *_ in started.method_calls] == ["terminate", "wait"]
+    shown = {line.split()[0]: line.split()[1:] for line in result.output.splitlines() if "seed0" in line}
+    assert list(shown.values()) == [["stopped", "step", "3", "7"], ["waiting"]]
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_the_table_of_a_sweep_cuts_no_name(tmp_path, monkeypatch, columns):
+    settings = {"steps": 5, "model.norm": "whitening", "optimizer.lr": 0.00123}
+    todo = sweeping.jobs("digits", ["R", "clifford(2,0)"], [1.0, 0.123], range(2), settings, tmp_path)
+    todo[0].folder.path.mkdir(parents=True)
+    todo[0].process = Mock()
+    todo[0].folder.metrics.write_text('{"step": 123456, "seconds": 12.0}\n')
+    todo[0].folder.write_evaluated(Evaluated(1000, 4000, 5.0))
+    monkeypatch.setattr(terminal, "console", Console(file=io.StringIO(), width=columns))
+    terminal.show(sweep._table("digits", todo))
+    printed = terminal.console.file.getvalue()
+    assert max(map(len, printed.splitlines())) <= columns
+    names = "".join(line[: printed.splitlines()[2].index("state")] for line in printed.splitlines()[4:])
+    assert "".join(names.split()) == "".join(job.experiment.name for job in todo)
+    assert (todo[-1].experiment.name in printed) == (columns == 120)
+    assert "1,000 of 4,000 batches, 15 s left" in printed
+
+
+def test_a_damaged_file_of_a_run_does_not_end_the_display_of_a_sweep(tmp_path):
+    (job,) = sweeping.jobs("digits", ["R"], [1.0], range(1), {}, tmp_path)
+    job.folder.path.mkdir(parents=True)
+    job.folder.metrics.write_text("{\n")
+    assert sweep._state(job) == ("waiting", "", "")
 
 
 @pytest.mark.slow
@@ -372,6 +436,53 @@ def test_eval_says_which_run_trains_now_and_which_rows_are_damaged(finished, tmp
     assert rows["now"] == "M2R training, step 4 of 4"
     assert rows["rows"] == "damaged"
     assert f"damaged: {damaged}" in text(result)
+    assert "--resume" not in text(result)  # the one trains already, the other cannot
+
+
+def test_eval_lists_runs_that_cannot_be_read_or_compared(finished, tmp_path):
+    """A result of NaN is not the best one."""
+    for name, changes in (
+        ("a", {"value": math.nan}),
+        ("b", {"value": 90.0}),
+        ("c", {"value": 80.0}),
+        ("d", {"metric": "f1"}),
+    ):
+        path = shutil.copytree(finished[0], tmp_path / name) / "result.json"
+        path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+    config = shutil.copytree(finished[0], tmp_path / "e") / "config.json"
+    config.unlink()
+    config.mkdir()  # reading it is an error of the operating system
+    result = run("eval", tmp_path)
+    assert result.exit_code == 0, result.output
+    states = {line.split()[0]: line.split()[-1] for line in result.output.splitlines() if line.strip()}
+    assert {name: states[name] for name in "abcde"} == {
+        "a": "finished", "b": "best", "c": "finished", "d": "damaged", "e": "damaged",
+    }  # fmt: skip
+    assert f"damaged: the metric in {tmp_path / 'd/result.json'} must be one of accuracy, bpc; got 'f1'" in text(result)
+    assert f"damaged: {config}: Is a directory." in text(result)
+
+
+def test_eval_leaves_out_a_folder_that_may_not_be_read(finished, tmp_path, monkeypatch):
+    """Root may read every folder, so the operating system's answer is simulated."""
+    closed, stat, iterdir = shutil.copytree(finished[0], tmp_path / "closed"), os.stat, Path.iterdir
+    shutil.copytree(finished[0], tmp_path / "open")
+
+    def stat_or_refuse(path, *arguments, **options):
+        if not isinstance(path, int) and Path(os.fsdecode(path)).parent == closed:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return stat(path, *arguments, **options)
+
+    def list_or_refuse(path):
+        if path == closed:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return iterdir(path)
+
+    monkeypatch.setattr(os, "stat", stat_or_refuse)
+    monkeypatch.setattr(Path, "iterdir", list_or_refuse)
+    result = run("eval", tmp_path)
+    assert result.exit_code == 0, result.output
+    assert f"left out: {closed}: Permission denied." in text(result)
+    assert "1 run in" in text(result)
 
 
 def test_long_names_of_runs_break_between_words(finished, tmp_path):
@@ -381,6 +492,8 @@ def test_long_names_of_runs_break_between_words(finished, tmp_path):
     table = result.output.rpartition("─")[2].partition("Evaluate")[0]
     lines = [line.split("  ")[0].strip() for line in table.splitlines() if line.strip()]
     assert "".join(lines) == name
+    assert len(lines) > 1
+    assert max(map(len, table.splitlines())) <= 80
     assert all(line.endswith(("-", "/")) for line in lines[:-1])
 
 
@@ -388,7 +501,7 @@ def test_a_folder_without_runs_is_an_error(tmp_path):
     for path, why in ((tmp_path, "there are no runs in it"), (tmp_path / "x", "it does not exist")):
         result = run("eval", path)
         assert result.exit_code == 2
-        assert "is no run's folder" in text(result)
+        assert "is not the folder of a run" in text(result)
         assert why in text(result)
 
 

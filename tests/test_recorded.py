@@ -7,7 +7,6 @@ from typer.testing import CliRunner
 from algebranets import models
 from algebranets.lab import recipes, recorded
 from algebranets.lab.cli import app
-from algebranets.lab.cli import recipes as command
 from algebranets.lab.recorded import Recipe
 
 STALE = "recorded counts are old: run `python tools/record.py`"
@@ -40,7 +39,7 @@ def test_writing_the_recorded_counts_again_does_not_change_the_file(tmp_path, mo
     networks, listed, names = recorded.networks(), recorded.recipes(), recorded.model_names()
     before = recorded.FILE.read_text()
     monkeypatch.setattr(recorded, "FILE", file)
-    recorded.write(networks, listed, names)
+    record.write(networks, listed, names)
     assert file.read_text() == before
 
 
@@ -69,7 +68,7 @@ def test_an_algebra_that_is_not_recorded_is_counted(tmp_path, monkeypatch):
         counted.append(algebra)
         return Recipe("digits", 8, "1 epochs", 12_345, 2)
 
-    monkeypatch.setattr(command, "count", count)
+    monkeypatch.setattr(recipes, "describe", count)
     file = tmp_path / "H.toml"
     file.write_text('name = "H"\ntable = [["a", "b"], ["b", "a"]]')
     assert "12.35 k" in run("--algebras", f"quaternions,{file},M5R")

@@ -8,11 +8,13 @@ tests/test_recorded.py fails until then.
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 from typing import Any
 
-from algebranets import models
+from algebranets import files, models
 from algebranets.lab import recipes, recorded
-from algebranets.lab.cli.recipes import count as count_recipe
 from algebranets.lab.report import paper
 
 #: The algebras over which recipes are recorded: those that `algebranets sweep` trains by default.
@@ -35,8 +37,22 @@ def count_networks() -> dict[str, recorded.Counts]:
 
 def count_recipes(algebras: tuple[str, ...] = ALGEBRAS) -> dict[str, recorded.Recipe]:
     """Count all recipes over some algebras."""
-    return {f"{name} over {algebra}": count_recipe(name, algebra) for name in recipes.RECIPES for algebra in algebras}
+    return {
+        f"{name} over {algebra}": recipes.describe(name, algebra) for name in recipes.RECIPES for algebra in algebras
+    }
+
+
+def write(
+    networks: Mapping[str, recorded.Counts], described: Mapping[str, recorded.Recipe], names: Iterable[str]
+) -> None:
+    """Write ``recorded.json``, with each count on a line of its own."""
+    parts = [f'"{name}": {{\n{_lines(rows)}\n}}' for name, rows in (("networks", networks), ("recipes", described))]
+    files.write(recorded.FILE, "{\n" + ",\n".join([*parts, f'"models": {json.dumps(list(names))}']) + "\n}\n")
+
+
+def _lines(rows: Mapping[str, Any]) -> str:
+    return ",\n".join(f"  {json.dumps(name)}: {json.dumps(asdict(row))}" for name, row in rows.items())
 
 
 if __name__ == "__main__":
-    recorded.write(count_networks(), count_recipes(), models.MODELS)
+    write(count_networks(), count_recipes(), models.MODELS)

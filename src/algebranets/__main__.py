@@ -4,11 +4,12 @@ import sys
 
 
 def main() -> None:
-    """Run the command line. Without the extra ``algebranets[lab]``, exit with one line that asks for it."""
+    """Run the command line. Without the extra ``algebranets[lab]``, an error asks for it, and the exit code is 2."""
     try:
         import algebranets.lab  # noqa: F401  (raises without the extra)
     except ModuleNotFoundError as error:
-        sys.exit(f"error: {error}")
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)
     from algebranets.lab.cli import app
 
     app(prog_name="algebranets")

@@ -8,13 +8,11 @@ writes it, and tests/test_recorded.py compares it with what `account` counts.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
-
-from algebranets import files
 
 FILE = Path(__file__).with_name("recorded.json")
 
@@ -94,16 +92,6 @@ def recipe_names() -> list[str]:
 def model_names() -> list[str]:
     """The names of all models."""
     return list(_read()["models"])
-
-
-def write(networks: Mapping[str, Counts], recipes: Mapping[str, Recipe], models: Iterable[str]) -> None:
-    """Write ``recorded.json``, with each count on a line of its own."""
-    parts = [f'"{name}": {{\n{_lines(rows)}\n}}' for name, rows in (("networks", networks), ("recipes", recipes))]
-    files.write(FILE, "{\n" + ",\n".join([*parts, f'"models": {json.dumps(list(models))}']) + "\n}\n")
-
-
-def _lines(rows: Mapping[str, Any]) -> str:
-    return ",\n".join(f"  {json.dumps(name)}: {json.dumps(asdict(row))}" for name, row in rows.items())
 
 
 @cache

@@ -158,9 +158,12 @@ def describe(path: Path | str) -> tuple[Path, dict[str, Any]]:
     file = path / "weights.safetensors" if path.is_dir() else path
     if not file.exists():
         if not path.is_dir():
-            raise ValueError(f"{path} does not exist: give a finished run's folder, or its weights.safetensors.")
+            raise ValueError(f"{path} does not exist: give the folder of a finished run, or its weights.safetensors.")
         if not (path / "config.json").exists():
-            raise ValueError(f"{path} is not a run's folder: it has neither weights.safetensors nor config.json.")
+            raise ValueError(
+                f"{path} is not the folder of a run: it has neither weights.safetensors nor config.json. Give the "
+                "folder of a finished run, or its weights.safetensors."
+            )
         raise ValueError(f"{path} is not finished: continue it with `algebranets train --resume {path}`.")
     try:
         with safe_open(file, "pt") as opened:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable
 
 from algebranets.algebra import ALIASES, CATALOGUE
@@ -14,7 +15,7 @@ def algebras(incomplete: str) -> list[str]:
     >>> algebras("M")
     ['M2R', 'M3R', 'M4R', 'M2C']
     """
-    return _starting(incomplete, [*CATALOGUE, *(name for name in ALIASES if " " not in name)])
+    return _starting(incomplete, [*CATALOGUE, *ALIASES])
 
 
 def algebra_lists(incomplete: str) -> list[str]:
@@ -46,4 +47,5 @@ def recipes(incomplete: str) -> list[str]:
 
 
 def _starting(incomplete: str, names: Iterable[str]) -> list[str]:
-    return [name for name in names if name.startswith(incomplete)]
+    """The names that start with ``incomplete``, except for names that must be quoted, such as ``diagonal(4)``."""
+    return [name for name in names if name.startswith(incomplete) and shlex.quote(name) == name]

@@ -40,7 +40,7 @@ def list_recipes(
 
 
 def look_up(recipe: str, algebra: str) -> recorded.Recipe:
-    """Return what `count` does, from the recorded recipes if they have it over this algebra.
+    """Describe a recipe over an algebra, from the recorded recipes if they have it, else with `recipes.describe`.
 
     Args:
         recipe: The name of the recipe.
@@ -51,28 +51,8 @@ def look_up(recipe: str, algebra: str) -> recorded.Recipe:
     """
     value = known.get(algebra)
     found = recorded.recipes().get(f"{recipe} over {value.name}")
-    # an algebra from a file may have the name of another one
-    return count(recipe, algebra) if found is None or known.CATALOGUE.get(value.name) != value else found
+    if found is not None and known.CATALOGUE.get(value.name) == value:  # a file may give another algebra that name
+        return found
+    from algebranets.lab import recipes  # imports torch
 
-
-def count(recipe: str, algebra: str) -> recorded.Recipe:
-    """Describe a recipe over an algebra, and count the cost of its model.
-
-    Args:
-        recipe: The name of the recipe.
-        algebra: The name of the algebra, a constructor, or the path of a table file.
-
-    >>> count("digits", "M2R").length
-    '20 epochs'
-    """
-    from algebranets.lab import data, recipes
-    from algebranets.lab.train import Images
-
-    experiment = recipes.create(recipe, algebra)
-    cost, shape = recipes.cost(experiment), data.DATASETS[experiment.data.name].images
-    if isinstance(experiment.data, Images):
-        length = f"{experiment.epochs:g} epochs"
-    else:
-        length = f"{experiment.steps:,} steps" if experiment.steps else f"{experiment.budget / 60:g} min"
-    side = shape.side if shape else None
-    return recorded.Recipe(experiment.data.name, side, length, cost.parameters, cost.multiplies)
+    return recipes.describe(recipe, algebra)

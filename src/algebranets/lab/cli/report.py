@@ -46,12 +46,11 @@ def _print(title: str, sheet: Sheet) -> None:
     """Print a table. If it is wider than the terminal, its columns are printed in several tables, one after another."""
     widths = [_width(sheet, column) for column in range(len(sheet.headings))]
     for columns in _blocks(widths, console.width):
-        console.print(Text(title, style="table.title"))  # not the table's own title, which a narrow table would break
-        table = new_table()
+        table = new_table(title)
         for column in columns:
             heading, is_prose = sheet.headings[column], column in sheet.prose
             if not is_prose:
-                heading = "\n".join(textwrap.wrap(heading, widths[column], break_long_words=False))
+                heading = "\n".join(textwrap.wrap(heading, widths[column]))
             table.add_column(
                 heading, justify="left" if is_prose else "right", no_wrap=not is_prose, min_width=widths[column]
             )

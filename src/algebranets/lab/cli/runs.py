@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import re
+import math
+import os
 import shlex
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from algebranets.lab.cli.terminal import console, new_table, say, short, show
+from algebranets import checks
+from algebranets.lab.cli.errors import describe
+from algebranets.lab.cli.terminal import say, short, show, table_of_names
 
 if TYPE_CHECKING:
     from algebranets.lab.train import Experiment, Result, RunFolder
@@ -29,6 +32,7 @@ class Run:
         experiment: Its experiment; None if a file of the run is damaged.
         result: Its result; None if it is not finished.
         step: The last step with a row of metrics, if the run is not finished.
+        is_training: Whether a process is training it now.
         error: What is wrong with its files; "" if nothing is.
     """
 
@@ -36,20 +40,24 @@ class Run:
     experiment: Experiment | None = None
     result: Result | None = None
     step: int = 0
+    is_training: bool = False
     error: str = ""
 
     @classmethod
     def read(cls, path: Path) -> Run:
         """Read the run in a folder."""
-        from algebranets.lab.train import RunFolder
+        from algebranets.lab.train import METRICS, RunFolder
 
         folder = RunFolder(path)
         try:
             experiment, result = folder.experiment(), folder.finished()
+            if result is not None:
+                checks.one_of(f"the metric in {folder.result}", result.metric, METRICS)
             rows = () if result else folder.rows()
-            return cls(folder, experiment, result, max((int(row["step"]) for row in rows), default=0))
-        except ValueError as error:
-            return cls(folder, error=str(error))
+            step = max((int(row["step"]) for row in rows), default=0)
+            return cls(folder, experiment, result, step, folder.is_locked())
+        except (OSError, ValueError) as error:
+            return cls(folder, error=describe(error))
 
     @property
     def algebra(self) -> str:
@@ -67,7 +75,7 @@ class Run:
             return "finished"
         assert self.experiment is not None
         steps = f" of {self.experiment.steps:,}" if self.experiment.steps else ""
-        return ("training" if self.folder.is_locked() else "stopped") + f", step {self.step:,}{steps}"
+        return ("training" if self.is_training else "stopped") + f", step {self.step:,}{steps}"
 
 
 def list_runs(path: Path) -> None:
@@ -77,13 +85,12 @@ def list_runs(path: Path) -> None:
         why = "it has no config.json, and there are no runs in it"
         why = why if path.is_dir() else "it is a file" if path.exists() else "it does not exist"
         raise ValueError(
-            f"{path} is no run's folder: {why}. Give the folder of a run, such as runs/digits/M2R-seed0, or a folder "
-            "that contains runs."
+            f"{path} is not the folder of a run: {why}. Give the folder of a run, such as runs/digits/M2R-seed0, "
+            "or a folder that contains runs."
         )
     best, finished = _best(runs), [run for run in runs if run.result is not None]
     metrics = {run.result.metric for run in finished if run.result}
     result_heading = metrics.pop() if len(metrics) == 1 else "result"
-    table = new_table(f"{len(runs)} run{'s' * (len(runs) > 1)} in {path}")
     headings = ("run", "algebra", "parameters", result_heading, "state")
     rows = []
     for run in runs:
@@ -91,31 +98,13 @@ def list_runs(path: Path) -> None:
         costs = [short(result.parameters).strip(), _value(result, result_heading)] if result else ["", ""]
         name = str(run.folder.path.relative_to(path))
         rows.append((name, run.algebra, *costs, run.state + (", best" if run in best else "")))
-    others = sum(max(map(len, column)) + 2 for column in list(zip(headings, *rows, strict=True))[1:])
-    for heading in headings:
-        table.add_column(heading, justify="right" if heading in headings[2:4] else "left", no_wrap=True)
-    for name, *cells in rows:
-        table.add_row(broken(name, console.width - others - 2), *cells)
-    show(table)
+    title = f"{len(runs)} run{'s' * (len(runs) > 1)} in {path}"
+    show(table_of_names(title, headings, rows, numbers=headings[2:4]))
     for run in runs:
         if run.error:
             say(run.error, "damaged", "yellow")
-    _say_what_to_do(next(iter([*best, *finished]), None), [run for run in runs if run.result is None and not run.error])
-
-
-def broken(name: str, width: int) -> str:
-    """A name on as many lines as it needs, broken after "-" and "/" only.
-
-    >>> print(broken("demo/M2R-norm-whitening-seed0", 16))
-    demo/M2R-norm-
-    whitening-seed0
-    """
-    lines = [""]
-    for part in re.findall(r"[^-/]+[-/]*", name):
-        if lines[-1] and len(lines[-1] + part) > width:
-            lines.append("")
-        lines[-1] += part
-    return "\n".join(lines)
+    stopped = [run for run in runs if not (run.result or run.is_training or run.error)]
+    _say_what_to_do(next(iter([*best, *finished]), None), stopped)
 
 
 def _value(result: Result, heading: str) -> str:
@@ -134,19 +123,20 @@ def find_runs(path: Path, depth: int = MAX_DEPTH) -> Iterator[Path]:
         say(f"{path}: {error.strerror}.", "left out", "yellow")
         return
     for folder in inside:
-        if (folder / "config.json").exists() and any((folder / f"{name}.json").exists() for name in _OWN_FILES):
+        has_config, *has_own = (os.path.exists(folder / f"{name}.json") for name in ("config", *_OWN_FILES))
+        if has_config and any(has_own):  # neither, if we may not look into the folder
             yield folder
         elif depth > 1:
             yield from find_runs(folder, depth - 1)
 
 
 def _best(runs: Iterable[Run]) -> list[Run]:
-    """The run with the best result of each recipe that has several finished runs."""
+    """The run with the best result of each recipe that has several results; NaN does not count."""
     from algebranets.lab.train import METRICS
 
     by_recipe: dict[tuple[str, str], list[tuple[float, Run]]] = {}
     for run in runs:
-        if run.result is not None:
+        if run.result is not None and not math.isnan(run.result.value):
             by_recipe.setdefault((run.result.recipe, run.result.metric), []).append((run.result.value, run))
     return [
         (max if METRICS[metric] else min)(found, key=lambda pair: pair[0])[1]
@@ -155,9 +145,9 @@ def _best(runs: Iterable[Run]) -> list[Run]:
     ]
 
 
-def _say_what_to_do(finished: Run | None, unfinished: list[Run]) -> None:
+def _say_what_to_do(finished: Run | None, stopped: list[Run]) -> None:
     if finished is not None:
         say(f"Evaluate one with `algebranets eval {shlex.quote(str(finished.folder.path))}`.")
-    if unfinished:
-        where = shlex.quote(str(unfinished[0].folder.path))
+    if stopped:
+        where = shlex.quote(str(stopped[0].folder.path))
         say(f"Continue one that is not finished with `algebranets train --resume {where}`.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import signal
 from collections.abc import Iterable
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,7 +14,7 @@ from rich.live import Live
 from rich.table import Table
 
 from algebranets.lab.cli import completion, training
-from algebranets.lab.cli.terminal import console, new_table, read_settings, say, split_names
+from algebranets.lab.cli.terminal import console, read_settings, say, show, split_names, table_of_names
 
 if TYPE_CHECKING:
     from algebranets.lab.recipes.sweep import Job
@@ -66,19 +67,27 @@ def sweep(
     todo = sweeping.jobs(recipe, split_names(algebras), numbers, range(seeds), settings, out, flags, several)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # like Ctrl-C: runs write a checkpoint and stop
     try:
-        with Live(_table(recipe, todo), console=console, refresh_per_second=2) as live:
-            for _ in sweeping.run_all(todo, jobs):
-                live.update(_table(recipe, todo))
-            live.update(_table(recipe, todo))
+        _run(recipe, todo, jobs)
     except KeyboardInterrupt:
         console.print("stopped; the same command continues it.")
         raise typer.Exit(130) from None
-    if not console.is_terminal:
-        console.line()  # `Live` does not end its last table with a newline
     _say_what_failed(todo)
     if any(job.result is not None for job in todo):
         say(f"Make tables and figures with `algebranets report {shlex.quote(str(out / recipe))}`.")
     raise typer.Exit(2 if any(job.failed for job in todo) else 0)
+
+
+def _run(recipe: str, todo: list[Job], at_once: int) -> None:
+    """Run all jobs, and show their states: on a terminal all the time, and everywhere when they have ended."""
+    from algebranets.lab.recipes import sweep as sweeping
+
+    live = Live(get_renderable=lambda: _table(recipe, todo), console=console, auto_refresh=False, transient=True)
+    try:
+        with live, closing(sweeping.run_all(todo, at_once)) as ticks:
+            for _ in ticks:
+                live.refresh()
+    finally:
+        show(_table(recipe, todo))
 
 
 def _say_what_failed(jobs: list[Job]) -> None:
@@ -112,20 +121,28 @@ def _number(text: str) -> float:
 
 
 def _table(recipe: str, todo: Iterable[Job]) -> Table:
-    table = new_table(f"sweep of {recipe}")
-    for heading in ("run", "state", "", "seconds"):
-        table.add_column(heading, justify="right" if heading == "seconds" else "left")
-    for job in todo:
-        if job.result is not None:
-            outcome = f"{job.result.metric} {job.result.value:.4g}"
-            table.add_row(job.experiment.name, "done", outcome, f"{job.result.seconds:.0f}")
-        elif job.process is not None:
-            last = max(job.folder.rows(), key=lambda row: row["step"], default=None)
-            step, seconds = ("", "") if last is None else (f"step {last['step']:,}", f"{last['seconds']:.0f}")
-            evaluated = job.folder.evaluated()
-            if evaluated is not None:
-                step += f": {evaluated.done:,} of {evaluated.batches:,} batches, {evaluated.seconds_left:.0f} s left"
-            table.add_row(job.experiment.name, "running" if evaluated is None else "evaluating", step, seconds)
-        else:
-            table.add_row(job.experiment.name, "failed" if job.failed else "waiting", "", "")
-    return table
+    rows = [(job.experiment.name, *_state(job)) for job in todo]
+    return table_of_names(f"sweep of {recipe}", ("run", "state", "", "seconds"), rows, numbers=["seconds"])
+
+
+def _state(job: Job) -> tuple[str, str, str]:
+    """The state of a job, how far it is or what came out, and the seconds that it took so far."""
+    if job.result is not None:
+        return "done", f"{job.result.metric} {job.result.value:.4g}", f"{job.result.seconds:.0f}"
+    last = _last_row(job)
+    step, seconds = ("", "") if last is None else (f"step {last['step']:,}", f"{last['seconds']:.0f}")
+    if job.process is None:
+        return "failed" if job.failed else "waiting" if last is None else "stopped", step, seconds
+    evaluated = job.folder.evaluated()
+    if evaluated is None:
+        return "running", step, seconds
+    batches = f"{evaluated.done:,} of {evaluated.batches:,} batches, {evaluated.seconds_left:.0f} s left"
+    return "evaluating", f"{step}\n{batches}".strip(), seconds
+
+
+def _last_row(job: Job) -> dict[str, float] | None:
+    """The last row of metrics; None if there is none. The job itself reports a damaged file."""
+    try:
+        return max(job.folder.rows(), key=lambda row: row["step"], default=None)
+    except (OSError, ValueError):
+        return None

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from rich import box
+from rich.cells import cell_len
 from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table
@@ -18,6 +20,9 @@ if TYPE_CHECKING:
 #: Markup is off, so that names and paths are printed unchanged.
 console = Console(markup=False, emoji=False, highlight=False)
 error_console = Console(stderr=True, markup=False, emoji=False, highlight=False)
+
+#: The width that each column of a table takes besides its text.
+_GAP = 2
 
 
 def new_table(title: str | None = None) -> Table:
@@ -101,16 +106,62 @@ def split_names(text: str) -> list[str]:
 
 def show(table: Table) -> None:
     """Print a table. If the terminal is too narrow, lines are longer than the terminal, and no text is cut."""
+    if table.title:  # rich would break it to the width of the table
+        console.print(Text(str(table.title), style="table.title"), soft_wrap=True)
+        table.title = None
+    _widen(table)
+    console.print(table, crop=False)
+
+
+def _widen(table: Table) -> None:
+    """Fix the width of a table that is too wide for the terminal, since rich would cut its texts."""
     wide = console.options.update_width(10_000)
     widths = []
     for column in table.columns:
         cells = [Measurement.get(console, wide, cell) for cell in (column.header, *column.cells)]
         widths.append(max(cell.maximum if column.no_wrap else cell.minimum for cell in cells))
-    if sum(widths) + len(widths) + 1 > console.width:
+    if sum(widths) + _GAP * len(widths) > console.width:
         for column, width in zip(table.columns, widths, strict=True):
             column.width = width
         table.width = console.measure(table, options=wide).maximum
-    console.print(table, crop=False)
+
+
+def table_of_names(
+    title: str, headings: Sequence[str], rows: Iterable[Sequence[str]], numbers: Iterable[str] = ()
+) -> Table:
+    """A table whose first column has names, which are `broken` so that the table fits the terminal.
+
+    Args:
+        title: The table's title.
+        headings: One heading for each column.
+        rows: The cells, row by row.
+        numbers: The headings of the columns with numbers, which are aligned to the right.
+    """
+    rows, numbers = list(rows), set(numbers)
+    others = list(zip(headings, *rows, strict=True))[1:]
+    widths = [max(cell_len(line) for text in column for line in text.split("\n")) for column in others]
+    room = console.width - sum(widths) - _GAP * len(headings)
+    table = new_table(title)
+    for heading in headings:
+        table.add_column(heading, justify="right" if heading in numbers else "left", no_wrap=True)
+    for name, *cells in rows:
+        table.add_row(broken(name, room), *cells)
+    return table
+
+
+def broken(name: str, width: int) -> str:
+    """A name on as many lines as it needs, broken after "-" and "/" only.
+
+    >>> print(broken("demo/M2R-norm-whitening-seed0", 16))
+    demo/M2R-norm-
+    whitening-seed0
+    """
+    lines = [""]
+    for part in re.findall(r"[^-/]+[-/]*|[-/]+", name):
+        if lines[-1] and len(lines[-1] + part) > width:
+            lines.append("")
+        lines[-1] += part
+    return "\n".join(lines)
 
 
 def read_example(shape: str, model: nn.Module) -> Tensor:

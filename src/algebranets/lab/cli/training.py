@@ -31,7 +31,10 @@ Settings = Annotated[
 ]
 Budget = Annotated[
     str,
-    typer.Option(help="Train for about this time, such as 25m or 1h30m. A few steps are timed to choose how many."),
+    typer.Option(
+        help="Train for about this time, such as 25m or 1h30m. The number of steps is chosen by timing a few, and may "
+        "change once."
+    ),
 ]
 Accelerator = Annotated[str, typer.Option(help="cpu, cuda, or auto, which uses a GPU if there is one.")]
 Devices = Annotated[int, typer.Option(help="Number of devices per node. Under torchrun, torchrun sets it.")]

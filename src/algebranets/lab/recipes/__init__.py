@@ -16,6 +16,7 @@ import torch
 
 from algebranets import checks
 from algebranets.accounting import Account, account
+from algebranets.lab import recorded
 from algebranets.lab.data import DATASETS
 from algebranets.lab.recipes.images import (
     cifar10,
@@ -41,7 +42,7 @@ from algebranets.lab.recipes.text import (
     transformer_xl_small,
     wikitext_2_gru,
 )
-from algebranets.lab.train import Experiment
+from algebranets.lab.train import Experiment, Images
 
 #: Every recipe by its name: the paper's experiments, related experiments, and small ones.
 RECIPES: dict[str, Callable[[str, float], Experiment]] = {
@@ -103,3 +104,23 @@ def cost(experiment: Experiment) -> Account:
         model: Any = replace(experiment, model={**experiment.model, **sizes}).build()
         inputs = model.example_inputs(shape.side) if shape else model.example_inputs()
     return account(model, *inputs)
+
+
+def describe(name: str, algebra: str) -> recorded.Recipe:
+    """Describe a recipe over an algebra: its data, the length of training, and the cost of its model.
+
+    Args:
+        name: A key of `RECIPES`.
+        algebra: The algebra's name, a constructor, or the path of a table file.
+
+    >>> describe("digits", "M2R").length
+    '20 epochs'
+    """
+    experiment = create(name, algebra)
+    if isinstance(experiment.data, Images):
+        length = f"{experiment.epochs:g} epochs"
+    else:
+        length = f"{experiment.steps:,} steps" if experiment.steps else f"{experiment.budget / 60:g} min"
+    counted, shape = cost(experiment), DATASETS[experiment.data.name].images
+    side = shape.side if shape else None
+    return recorded.Recipe(experiment.data.name, side, length, counted.parameters, counted.multiplies)
