@@ -26,7 +26,7 @@ NEXT_STEPS = (
 
 
 def demo(
-    seeds: Annotated[int, typer.Option(min=1, max=1000, help="Number of seeds, and so of runs of each network.")] = 3,
+    seeds: Annotated[int, typer.Option(min=1, max=1000, help="Number of seeds, and so of runs of each network.")] = 4,
     out: Annotated[Path, typer.Option(help="The folder of the runs and the report.")] = Path("runs/demo"),
     options: training.Settings = None,
 ) -> None:
