@@ -524,34 +524,6 @@ def test_commands_that_only_print_do_not_import_torch(arguments):
     assert in_new_process(code) == "[]"
 
 
-PUBLIC_NAMES_IN_THREADS = """
-import sys, threading
-import algebranets
-
-def use(name):
-    together.wait()
-    try:
-        getattr(algebranets, name)
-    except BaseException as error:
-        errors.append(f"{name}: {error!r}")
-
-errors = []
-names = algebranets.__all__[::-1]
-together = threading.Barrier(len(names))
-sys.setswitchinterval(1e-5)
-threads = [threading.Thread(target=use, args=(name,)) for name in names]
-for thread in threads:
-    thread.start()
-for thread in threads:
-    thread.join()
-print(errors)
-"""
-
-
-def test_threads_can_use_all_public_names_for_the_first_time_at_once():
-    assert in_new_process(PUBLIC_NAMES_IN_THREADS) == "[]"
-
-
 def test_help_lists_the_commands():
     result = run("--help")
     assert result.exit_code == 0, result.output
