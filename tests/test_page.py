@@ -275,6 +275,8 @@ def test_an_index_from_before_is_replaced(tmp_path):
     assert "../index.html" in Outline((tmp_path / "digits" / "report.html").read_text()).references
     (tmp_path / "index.html").write_text("<title>My pages</title>")
     page.write(runs[1:], tmp_path)
+    with pytest.raises(ValueError, match=r"several recipes need .*index\.html .* Choose another folder with --out"):
+        page.write(runs, tmp_path)
     assert (tmp_path / "index.html").read_text() == "<title>My pages</title>"
 
 

@@ -52,8 +52,13 @@ def write(results: Iterable[Result], folder: Path) -> Path:
         recipes = ", ".join(study.recipe for study in found)
         raise ValueError(f"the names of recipes must differ in letters or digits; got {recipes}. Report them apart.")
     index = folder / "index.html"
-    is_stale = index.exists() and "<title>AlgebraNets report" in index.read_text(errors="replace")
-    facts = {"site": documentation_site(), "has_index": len(found) > 1 or is_stale}
+    is_ours = index.exists() and "<title>AlgebraNets report" in index.read_text(errors="replace")
+    if len(found) > 1 and index.exists() and not is_ours:
+        raise ValueError(
+            f"the reports on several recipes need {index} for a list of them, but it is not the list of an earlier "
+            "report. Choose another folder with --out, or remove the file."
+        )
+    facts = {"site": documentation_site(), "has_index": len(found) > 1 or is_ours}
     for study, section in zip(found, sections, strict=True):
         _write_study(study, section, folder / section["name"], facts)
     if facts["has_index"]:

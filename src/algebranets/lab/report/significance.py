@@ -74,7 +74,8 @@ def is_significant(values: Sequence[float], others: Sequence[float] | float) -> 
     other = others if isinstance(others, float | int) else fmean(others)
     sides = _sides(values, others)
     freedom = error**4 / sum(_squared_error(side) ** 2 / (len(side) - 1) for side in sides)  # Welch-Satterthwaite
-    return 200 * float(stdtr(freedom, -abs(fmean(values) - other) / error)) < LEVEL
+    chance = 2 * float(stdtr(freedom, -abs(fmean(values) - other) / error))  # of such a difference, if means are equal
+    return 100 * chance < LEVEL
 
 
 def _sides(values: Sequence[float], others: Sequence[float] | float) -> list[Sequence[float]]:
