@@ -235,7 +235,7 @@ def test_a_package_that_is_not_installed_is_named():
     def end():
         import no_such_package.of_ours  # noqa: F401
 
-    said = "this command needs no_such_package, which is not installed: run `pip install no_such_package`."
+    said = "this command needs the Python module no_such_package, which is not installed. Install its package with pip."
     assert message_in_box(ending(end).stderr) == said
     assert message_in_box(ending(lambda: import_module("json.nowhere")).stderr).startswith("unexpected ModuleNotFound")
 

@@ -1066,7 +1066,7 @@ def run_out_of_memory(*_):
 
 def test_where_memory_runs_out_it_is_said_what_to_do(tmp_path, monkeypatch):
     """In training, in evaluation and for a finished run. The log has the whole error, and the run can be resumed."""
-    said = r"fit into the GPU's memory, but torch says: CUDA .* allocate 4\.50 GiB\. Take a smaller data\.batch_size"
+    said = r"fit into the GPU's memory, but torch says: CUDA .* allocate 4\.50 GiB\. Use a smaller data\.batch_size"
     for step in ("training_step", "validation_step"):
         with monkeypatch.context() as patch:
             patch.setattr(train.Classification, step, run_out_of_memory)
@@ -1080,7 +1080,7 @@ def test_where_memory_runs_out_it_is_said_what_to_do(tmp_path, monkeypatch):
 
 
 def test_where_the_computers_memory_runs_out_it_is_said_what_to_do(tmp_path):
-    with pytest.raises(ValueError, match=r"must fit into the computer's memory, but torch says: .*Take a smaller data"):
+    with pytest.raises(ValueError, match=r"must fit into the computer's memory, but torch says: .*Use a smaller data"):
         train.run(small("transformer_xl", **{"model.window": 10**14}), tmp_path, HARDWARE)
 
 

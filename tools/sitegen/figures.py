@@ -18,6 +18,11 @@ from algebranets.lab.train import results
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 FOLDER = ROOT / "docs" / "figures"
+#: The largest distance, in points, between positions that count as equal, because versions of matplotlib differ.
+TOLERANCE = 1.5
+_NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e-?\d+)?")
+_POSITIONS = ("d", "height", "transform", "viewBox", "width", "x", "y")
+_NAMES = ("clip-path", "href", "id")
 
 
 def _of_study(name: str, figure: str) -> Callable[[], str]:
@@ -36,12 +41,6 @@ def _of_benchmarks(*names: str) -> Callable[[], str]:
     """A figure of files of benchmarks."""
     return lambda: speed.draw([row for name in names for row in rows.load(ROOT / "benchmarks" / f"{name}.jsonl")])
 
-
-#: The largest distance, in points, between positions that count as equal. Matplotlib 3.9 and 3.11 differ by 0.8 points.
-TOLERANCE = 1.5
-_NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e-?\d+)?")
-_POSITIONS = ("d", "height", "transform", "viewBox", "width", "x", "y")
-_NAMES = ("clip-path", "href", "id")
 
 #: The functions that draw the figures, by name. Each returns an ``<svg>`` element.
 FIGURES: dict[str, Callable[[], str]] = {

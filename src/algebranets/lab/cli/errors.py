@@ -61,22 +61,22 @@ def describe(error: Exception) -> str:
     # Subclasses of ValueError come from other libraries and do not tell the user what to do.
     if said and (isinstance(error, OSError) or type(error) is ValueError):
         return said
-    if package := _missing_package(error):
-        return f"this command needs {package}, which is not installed: run `pip install {package}`."
+    if module := _missing_module(error):
+        return f"this command needs the Python module {module}, which is not installed. Install its package with pip."
     if _is_out_of_memory(error):
         return f"out of memory ({kind}: {said}). Use smaller sizes, or a smaller batch."
     return f"unexpected {kind}: {said} (This may be a bug in algebranets. {SHOW_TRACEBACK}=1 shows the traceback.)"
 
 
-def _missing_package(error: Exception) -> str:
-    """The package that could not be imported because it is not installed; "" for any other error."""
-    package = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
-    return package if package and find_spec(package) is None else ""
+def _missing_module(error: Exception) -> str:
+    """The module that could not be imported because it is not installed; "" for any other error."""
+    module = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
+    return module if module and find_spec(module) is None else ""
 
 
 def _is_out_of_memory(error: Exception) -> bool:
-    if isinstance(error, MemoryError) or "torch" not in sys.modules:
+    if "torch" not in sys.modules:  # to import it here would be slow, and might fail
         return isinstance(error, MemoryError)
-    from algebranets.lab.train.memory import is_out_of_memory  # imports torch, which is slow, and may fail
+    from algebranets.lab.train.memory import is_out_of_memory
 
     return is_out_of_memory(error)

@@ -84,7 +84,7 @@ class Text:
         if len(self.train) < (least := length * (batch_size + 1)):
             raise ValueError(
                 f"{self.name}'s training text must hold at least {least:,} characters, (batch_size + 1) * length, for "
-                f"one batch; it has {len(self.train):,}. Take a smaller batch_size={batch_size} or length={length}."
+                f"one batch; it has {len(self.train):,}. Use a smaller batch_size={batch_size} or length={length}."
             )
         return TrainingText(self.train.to(device), length, batch_size, share.rows(batch_size), fresh_every, seed)
 

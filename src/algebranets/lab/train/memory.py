@@ -24,6 +24,6 @@ def within_memory() -> Iterator[None]:
         where = "the GPU" if isinstance(error, torch.OutOfMemoryError) else "the computer"
         said = str(error).partition(" GPU ")[0]  # the rest lists who uses the memory
         raise ValueError(
-            f"a batch must fit into {where}'s memory, but torch says: {said} Take a smaller data.batch_size or, where "
-            "it fails in evaluation, data.eval_batch_size."
+            f"a batch must fit into {where}'s memory, but torch says: {said} Use a smaller data.batch_size, or a "
+            "smaller data.eval_batch_size if it failed in evaluation."
         ) from error
