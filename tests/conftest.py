@@ -36,6 +36,7 @@ from algebranets.algebra import (
     clifford,
     cyclic,
     direct_sum,
+    group_algebra,
     matrix,
     opposite,
     tensor,
@@ -93,9 +94,24 @@ def random_algebra(seed: int, dim: int, density: float = 0.3) -> Algebra:
     return Algebra.from_products(f"random{seed}", products, dim)
 
 
+#: The algebra of the permutations of three things: R + R + M2(R).
+S3 = group_algebra(
+    [
+        [0, 1, 2, 3, 4, 5],
+        [1, 2, 0, 4, 5, 3],
+        [2, 0, 1, 5, 3, 4],
+        [3, 5, 4, 0, 2, 1],
+        [4, 3, 5, 1, 0, 2],
+        [5, 4, 3, 2, 1, 0],
+    ],
+    name="S3",
+)
 CONSTRUCTED = [
     cayley_dickson(3),
     SPLIT_QUATERNIONS,
+    clifford(3, 0),
+    tensor(C, C),
+    S3,
     clifford(1, 1, 1),
     cyclic(3),
     matrix(2, over=H),
@@ -107,8 +123,11 @@ CONSTRUCTED = [
 RANDOM = [random_algebra(1, 3), random_algebra(2, 5), random_algebra(3, 4, density=0.1)]
 ALGEBRAS = [*CATALOGUE.values(), *CONSTRUCTED, *RANDOM]
 #: Algebras with each kind of block: 1 x 1, larger, in two copies, in three copies, with zeros, without a unit, several
-#: different blocks, entries of several terms, and outputs that are always zero.
+#: different blocks, entries of several terms, and outputs that are always zero. Then algebras that are stored as
+#: others: as one matrix algebra that is folded, as one that is not, as several that are alike, and as several that are
+#: not.
 KINDS = [R, C, H, M2R, M3R, DUAL, CROSS, direct_sum(C, M2R), *RANDOM[1:]]
+KINDS += [SPLIT_QUATERNIONS, clifford(3, 0), tensor(C, C), S3]
 #: For tests that take long, such as tests of kernels in triton's interpreter. Other algebras are marked slow.
 over_kinds = pytest.mark.parametrize("algebra", thinned(((a,) for a in ALGEBRAS), KINDS.__contains__), ids=str)
 

@@ -248,8 +248,8 @@ def test_a_linear_layer_over_every_algebra_by_hand():
     for algebra in ALGEBRAS:
         cost = account(an.nn.Linear(3 * algebra.dim, 5 * algebra.dim, algebra=algebra), torch.randn(2, 3 * algebra.dim))
         assert cost.parameters == 15 * algebra.dim + 5 * algebra.dim
-        assert cost.multiplies == 2 * 15 * algebra.multiplies
-        assert cost.intensity == algebra.multiplies / algebra.values_loaded
+        assert cost.multiplies == 2 * 15 * algebra.stored.multiplies
+        assert cost.intensity == algebra.stored.multiplies / algebra.values_loaded
         assert cost.bytes == 4 * cost.parameters
         assert cost.activations == 10 * algebra.dim
 

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from algebranets import algebra as algebras
 from algebranets.algebra import (
     BIQUATERNIONS,
-    BIQUATERNIONS_IN_M2C,
     CATALOGUE,
     CROSS,
     DUAL,
@@ -22,7 +21,6 @@ from algebranets.algebra import (
     M2R,
     M3R,
     SPLIT_QUATERNIONS,
-    SPLIT_QUATERNIONS_IN_M2R,
     Algebra,
     C,
     H,
@@ -531,13 +529,6 @@ def test_the_group_algebra_of_s3_is_that_of_a_group_and_other_tables_are_refused
         group_algebra([[0, 1], [1, 1]])
     with pytest.raises(ValueError, match="not that of a group"):
         group_algebra([[0, 2, 1], [2, 1, 0], [1, 0, 2]])
-
-
-def test_m2r_is_the_split_quaternions_and_m2c_the_biquaternions():
-    assert change_basis(M2R, SPLIT_QUATERNIONS_IN_M2R, "x").terms == SPLIT_QUATERNIONS.terms
-    assert change_basis(M2C, BIQUATERNIONS_IN_M2C, "x").terms == BIQUATERNIONS.terms
-    squares = [SPLIT_QUATERNIONS.products[k, k][0] for k in range(4)]
-    assert squares == [1, -1, 1, 1]
 
 
 def test_a_change_of_basis_that_is_none_is_refused():

@@ -2,8 +2,10 @@
 
 import json
 import re
+import sys
 import tempfile
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import get_args
 
 import pytest
@@ -12,6 +14,7 @@ from torch import nn
 from typer.testing import CliRunner
 
 from algebranets import nn as ann
+from algebranets.conversion.peers import converted
 from algebranets.lab import bench
 from algebranets.lab.bench import case, chain, decode, depthwise, error, figure, layers, peers, sparse, timing, zeros
 from algebranets.lab.cli import app
@@ -132,6 +135,15 @@ def test_decoding_reads_every_weight_of_the_chain_once(tmp_path):
     real = 2 * (4 * (32 * 32 + 32) + 5 * 32)
     assert found[0]["limit"] == pytest.approx(real / found[0]["bytes"])
     assert found[0]["dtype"] == "bfloat16"
+
+
+def test_quantized_layers_read_one_byte_a_number_and_are_compared_with_dense_ones(tmp_path):
+    options = ["--weights", "int8", "--width", "32", "--batch", "1", "--algebra", "M2R", "--rounds", "2"]
+    (row,) = command(tmp_path, "decode", *options)
+    assert (row["op"], row["shape"], row["parameters"]) == ("decode int8", "1 x 32", (256 + 32) / (1024 + 32))
+    assert row["bytes"] == 4 * (256 + 4 * 8 + 2 * 32) + 2 * 5 * 32
+    assert min(row["speedup"], row["speedup_over_dense"]) > 0
+    assert row["error"] < 4 * torch.finfo(torch.bfloat16).eps
 
 
 def test_sparse_layers_are_compared_with_dense_real_and_number_by_number_ones(tmp_path):
@@ -323,13 +335,41 @@ def test_a_peer_is_timed_on_an_input_of_its_own(monkeypatch):
 
     monkeypatch.setattr(peers, "_importable", lambda package: package == "complextorch")
     monkeypatch.setattr(peers.Peer, "layer_type", lambda _: Complex)
+    monkeypatch.setattr(peers, "PEERS", (replace(peers.PEERS[0], twin=lambda theirs: converted(theirs.linear)),))
     result = run("peers", "--op", "linear", "--width", "16", "--batch", "8", "--rounds", "1")
     assert result.exit_code == 0, result.output
     assert "complextorch Linear" in result.stdout
-    assert re.search(r"left out.*cliffordlayers, speechbrain", result.stdout)
-    monkeypatch.setattr(Complex, "forward", lambda self, x: self.linear(x)[:1])
+    assert re.search(r"left out.*cliffordlayers, speechbrain, clifra", " ".join(result.stdout.split()))
+    monkeypatch.setattr(Complex, "forward", lambda self, x: self.linear(x)[: 1 if len(x) == 8 else None])
     with pytest.raises(RuntimeError, match=r"complextorch Linear gave \(1, 8\)"):
         list(peers.measure(QUICK, ("linear",), 16, 8))
+    monkeypatch.setattr(Complex, "forward", lambda self, x: self.linear(x.conj()))
+    with pytest.raises(RuntimeError, match="linear of complextorch Linear over C disagrees"):
+        list(peers.measure(QUICK, ("linear",), 16, 8))
+
+
+def test_a_peer_over_a_clifford_algebra_is_its_product(monkeypatch):
+    """clifra has no layer with multivectors as weights."""
+
+    def geometric_product(over, left, right, pairwise):
+        assert pairwise
+        y = torch.zeros(len(left), len(right), over.dim)
+        for i, j, k, c in over.terms:
+            y[:, :, k] += c * torch.outer(left[:, i], right[:, j])
+        return y
+
+    made = SimpleNamespace(make_algebra=peers.algebras.clifford)
+    monkeypatch.setitem(sys.modules, "clifra", made)
+    monkeypatch.setitem(sys.modules, "clifra.functional", SimpleNamespace(geometric_product=geometric_product))
+    monkeypatch.setattr(peers, "_importable", lambda package: package == "clifra")
+    found = list(peers.measure(QUICK, width=64, batch=8))
+    assert [(row.op, row.algebra, row.against, row.parameters) for row in found] == [
+        ("linear", f"clifford({signature},0)", "clifra geometric_product", 1)
+        for signature in ("2,0", "3,0", "1,3", "4,1")
+    ]
+    made.make_algebra = lambda p, q: peers.algebras.clifford(q, p)
+    with pytest.raises(RuntimeError, match=r"clifra geometric_product over clifford\(2,0,0\) disagrees"):
+        list(peers.measure(QUICK, width=64, batch=8))
 
 
 # How times are taken --------------------------------------------------------------------------------------------------

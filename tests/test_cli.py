@@ -67,7 +67,19 @@ def test_algebra_prints_one(tmp_path):
     assert "split | a b" in result.stdout
     assert "commutative" in result.stdout
     assert run("algebra", "clifford(5,0)").exit_code == 0
+    assert "M4(C): 256 multiplies instead of 1024" in run("algebra", "clifford(4,1)").stdout
     assert "none" in run("algebra", "CROSS").stdout
+
+
+def test_algebras_are_compared_by_their_parts():
+    rows = [line.split() for line in run("algebras", "clifford(2,0)", "H*H", "cyclic(8)", "DUAL").stdout.splitlines()]
+    for name, *expected in (
+        ("clifford(2,0,0)", "4", "4", "x", "4", "16", "M2(R)", "8"),
+        ("H*H", "16", "16", "x", "16", "256", "M4(R)", "64"),
+        ("cyclic(8)", "8", "8", "x", "8", "64", "2", "R", "+", "3", "C", "14"),
+    ):
+        assert [name, *expected] in rows
+    assert any(row[:1] == ["DUAL"] and row[-1] == "-" for row in rows)
 
 
 @pytest.mark.parametrize(("name", "own"), [("quaternion", "H"), ("Cl(2, 0)", "clifford(2,0,0)"), ("M_2(R)", "M2R")])

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from algebranets.algebra import M2C, M2R, C, H, direct_sum
+from algebranets.algebra import M2C, M2R, SPLIT_QUATERNIONS, C, H, direct_sum
 from algebranets.ops import decode_linear as decode_module
 from algebranets.ops.decode_linear import decode_linear
 from algebranets.ops.device import is_frozen
@@ -53,7 +53,11 @@ def test_both_kernels_compute_the_reference_product(algebra, version):  # noqa: 
 
 @both_versions
 @pytest.mark.parametrize(("batch", "stacks"), [((), 3), ((1,), 1), ((2, 3), 1), ((0,), 3)], ids=str)
-@pytest.mark.parametrize("algebra", thinned([(H,), (direct_sum(C, M2R),)], lambda algebra: algebra == H), ids=str)
+@pytest.mark.parametrize(
+    "algebra",
+    thinned([(H,), (direct_sum(C, M2R),), (SPLIT_QUATERNIONS,)], lambda algebra: algebra != direct_sum(C, M2R)),
+    ids=str,
+)
 def test_every_batch_and_several_layers_at_once(algebra, batch, stacks, version):  # noqa: ARG001, a fixture that changes the choice
     x, weight, bias = tensors(algebra, batch, 3, 2, stacks)
     for given in (None, bias):
@@ -102,9 +106,10 @@ def test_tiles_are_powers_of_two_as_triton_wants_them(algebra):
     for num_in, num_out in [(1, 1), (40, 4), (5000, 300), (300, 5000), (3 << 12, 3 << 12)]:
         for plan in launch.plans(algebra, num_in, num_out):
             for batch, itemsize in [(1, 2), (1, 4), (1, 8), (3, 2), (3, 4), (32, 2)]:
-                tile = launch.choose(plan, batch * plan.num_copies, itemsize)
-                for number in (tile.out, tile.inp, tile.num_warps, tile.lanes or 1):
-                    assert number.bit_count() == 1
+                for choose in (launch.choose, launch.int8_tile):
+                    tile = choose(plan, batch * plan.num_copies, itemsize)
+                    for number in (tile.out, tile.inp, tile.num_warps, tile.lanes or 1):
+                        assert number.bit_count() == 1
 
 
 # The interpreter has no dot product in bfloat16.

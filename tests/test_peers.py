@@ -4,7 +4,7 @@ The tests of a library run if it is installed (``pip install -e '.[dev,peers]'``
 ``pytest tests/test_peers.py -s`` prints how much was compared.
 
 Layers that compute something else, by design or by mistake, are not compared (complextorch 2.1.1, cliffordlayers 0.1.1,
-SpeechBrain 1.1.2):
+SpeechBrain 1.1.2, clifra 1.4.0):
 
 - complextorch's GRU and LSTM multiply by gates with the complex product. torch and this library do so number by number.
 - `complextorch.nn.gauss` makes one convolution of three real ones. The third pads with zeros in every padding mode.
@@ -12,11 +12,14 @@ SpeechBrain 1.1.2):
 - SpeechBrain's LSTM and LiGRU split the output of a linear layer by gates, but it is stored by components: what they
   take for the first gate is the real part of all gates.
 - Groups in SpeechBrain and cliffordlayers separate components. Groups in complextorch and here separate tuples.
-- `CliffordLinear` fails without a bias.
+- `CliffordLinear` of cliffordlayers fails without a bias.
+- `CliffordLinear` of clifra has real numbers or rotors as weights. A linear layer made with clifra's product is
+  compared instead.
 """
 
 from collections import Counter
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from importlib import import_module
 from itertools import combinations
@@ -79,6 +82,19 @@ def test_a_cayley_dickson_algebra_has_the_table_of_the_hypercomplex_package(leve
         compared["table entries"] += ours.dim
 
 
+@pytest.mark.parametrize("signature", [s for n in range(1, 6) for s in signatures(n)], ids=str)
+def test_a_clifford_algebra_has_the_table_of_clifra(signature, compared):
+    """Both order blades in binary, so nothing is relabeled."""
+    clifra = installed("clifra")
+    ours = algebra.clifford(*signature)
+    basis = torch.eye(ours.dim)
+    theirs = import_module("clifra.functional").geometric_product(
+        clifra.make_algebra(*signature), basis, basis, pairwise=True
+    )
+    assert {(*place, int(theirs[tuple(place)])) for place in theirs.nonzero().tolist()} == set(ours.terms)
+    compared["table entries"] += ours.dim**2
+
+
 # Layers ---------------------------------------------------------------------------------------------------------------
 
 #: Reads one of their parameters: its value or its gradient.
@@ -134,10 +150,16 @@ def write(layer, name, value):
 
 
 def read_gradient(layer, name):
+    """The gradient for the tuples of a parameter. Their numbers may differ from those that the layer stores."""
     gradient = layer.get_parameter(name).grad
-    if name.startswith("weight"):
-        return product.weight_tuples(gradient, layer.algebra, getattr(layer, "transposed", False))
-    return tuples(gradient, layer.algebra, dim=0)
+    if not name.startswith("weight"):
+        return tuples(gradient, layer.algebra, dim=0)
+    settings = (layer.algebra, getattr(layer, "transposed", False))
+    stored, pull_back = torch.func.vjp(
+        lambda t: product.weight_from_tuples(t, *settings), product.weight_tuples(torch.zeros_like(gradient), *settings)
+    )
+    assert stored.shape == gradient.shape
+    return pull_back(gradient)[0]
 
 
 # complextorch: complex tensors ----------------------------------------------------------------------------------------
@@ -252,6 +274,24 @@ def test_cliffordlayers_computes_our_convolutions_over_clifford_algebras(signatu
     assert_same_over_clifford(f"Conv{num_axes}d", signature, exchange, options, (6, 5, 5)[:num_axes], compared)
 
 
+# clifra: components last, in our order --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("signature", [(2, 0), (3, 0), (1, 3), (4, 1)], ids=str)
+def test_a_linear_layer_made_with_clifra_s_product_is_ours(signature, compared):
+    installed("clifra")
+    over = algebra.clifford(*signature)
+    theirs = peers.ProductLinear(import_module("clifra.functional").geometric_product, signature, 3).double()
+    twins = Twins(
+        ours=an.nn.Linear(3 * over.dim, 3 * over.dim, dtype=F64, algebra=over),
+        theirs=theirs,
+        parameters=lambda read: {"weight": read(theirs.weight).movedim(-1, 0), "bias": read(theirs.bias).T},
+        into=lambda x: tuples(x, over, 1).movedim(1, -1),
+        back=lambda y: from_tuples(y.movedim(-1, 1), over, 1),
+    )
+    assert_same(twins, torch.randn(2, 3 * over.dim, dtype=F64), compared)
+
+
 # SpeechBrain: features last, components as ours -----------------------------------------------------------------------
 
 FAMILIES = {C: ("complex_networks.c_", "C"), H: ("quaternion_networks.q_", "Q")}
@@ -350,6 +390,14 @@ def test_speechbrain_computes_our_recurrent_layer(over, nonlinearity, options, s
 
 
 # Benchmarks -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("peer", peers.PEERS, ids=lambda peer: f"{peer.name} {peer.op} {peer.algebra}")
+def test_a_layer_that_is_timed_computes_ours(peer):
+    num_axes = {"linear": 0, "conv2d": 2, "conv3d": 3}[peer.op]
+    with speechbrain_importable() if peer.package == "speechbrain" else nullcontext():
+        installed(peer.package)
+        peers.check_function(peer, algebra.get(peer.algebra), num_axes)
 
 
 def test_a_peer_that_fails_while_it_is_imported_is_missing_from_benchmarks(tmp_path, monkeypatch):

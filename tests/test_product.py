@@ -23,7 +23,7 @@ from conftest import ALGEBRAS, KINDS, thinned
 conv_module = importlib.import_module("algebranets.product.blocks.conv")  # because `blocks.conv` is the function
 
 F64 = torch.float64
-LOWERINGS = ["blocks", "bilinear"]
+LOWERINGS = ["blocks", "parts", "bilinear"]
 over_all = pytest.mark.parametrize("algebra", ALGEBRAS, ids=str)
 over_lowerings = pytest.mark.parametrize("lowering", LOWERINGS)
 of_sequences = pytest.mark.parametrize("lowering", ["blocks"])  # bilinear uses the same function
@@ -493,12 +493,48 @@ def test_large_layers_over_dual_and_cross_skip_their_zeros(monkeypatch):
 @pytest.mark.parametrize("transposed", [False, True])
 @pytest.mark.parametrize("stacks", [1, 3])
 def test_weights_go_to_tuples_and_back(algebra, transposed, stacks):
+    w = weight(algebra, 2, 3, (2,), stacks)
+    t = product.weight_tuples(w, algebra, transposed, stacks)
+    assert t.shape == (algebra.dim, stacks * 2, 3, 2)
+    torch.testing.assert_close(product.weight_from_tuples(t, algebra, transposed, stacks), w, rtol=0, atol=1e-14)
+
+
+@over_all
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("stacks", [1, 3])
+def test_masks_go_to_stored_tuples_and_back(algebra, transposed, stacks):
+    """Numbers are moved, not computed with. Zero tuples are zero in both bases."""
     w = torch.arange(prod(product.weight_shape(algebra, 2, 3, (2,), stacks))).reshape(
         product.weight_shape(algebra, 2, 3, (2,), stacks)
     )
-    t = product.weight_tuples(w, algebra, transposed, stacks)
+    t = product.stored_tuples(w, algebra, transposed, stacks)
     assert t.shape == (algebra.dim, stacks * 2, 3, 2)
-    assert torch.equal(product.weight_from_tuples(t, algebra, transposed, stacks), w)
+    assert torch.equal(product.weight_from_stored_tuples(t, algebra, transposed, stacks), w)
+    thin = t.double() * (torch.arange(prod(t.shape[1:])).view(t.shape[1:]) % 3 == 0)
+    w = product.weight_from_stored_tuples(thin, algebra, transposed, stacks)
+    assert torch.equal(product.weight_tuples(w, algebra, transposed, stacks).any(0), thin.any(0))
+
+
+def test_whole_numbers_are_refused_where_storing_them_would_round():
+    w = torch.ones(product.weight_shape(clifford(2, 0), 2, 3), dtype=torch.int64)
+    with pytest.raises(
+        ValueError, match=r"clifford\(2,0,0\) are stored in another basis.* floating-point.*stored_tuples"
+    ):
+        product.weight_tuples(w, clifford(2, 0))
+    with pytest.raises(ValueError, match="floating-point"):
+        product.weight_from_tuples(torch.ones(4, 2, 3, dtype=torch.bool), clifford(2, 0))
+
+
+@over_all
+def test_weights_are_stored_by_an_isomorphism(algebra):
+    """The product of stored tuples is that of the tuples."""
+    a, b = (weight(algebra, 1, 1) for _ in range(2))
+    x = from_tuples(product.weight_tuples(b, algebra)[:, 0], algebra)
+    there = from_tuples(product.stored_tuples(b, algebra)[:, 0], algebra.stored)
+    y = product.linear(x, a, algebra=algebra, lowering="reference")
+    z = product.linear(there, a, algebra=algebra.stored, lowering="reference")
+    expected = product.weight_from_tuples(tuples(y, algebra)[:, None], algebra)
+    torch.testing.assert_close(product.stored_tuples(expected, algebra)[:, 0], tuples(z, algebra.stored))
 
 
 @over_all
@@ -566,7 +602,7 @@ def test_bad_input_says_what_must_hold():
         product.linear(x[:, :8], w, algebra=H)
     with pytest.raises(ValueError, match=r"the bias must hold 8 numbers, one per output component; got shape \(2,\)"):
         product.linear(x, w, torch.randn(2), algebra=H)
-    with pytest.raises(ValueError, match="one of auto, blocks, bilinear, kernels, reference; got 'fast'"):
+    with pytest.raises(ValueError, match="one of auto, blocks, parts, bilinear, kernels, reference; got 'fast'"):
         product.linear(x, w, algebra=H, lowering="fast")
     with pytest.raises(
         ValueError, match=r"a weight over H must be stored.*multiple of 4 and its second of 1.*\(6, 3\)"

@@ -22,6 +22,7 @@ if TYPE_CHECKING:  # the same names as in `_HOMES` and `_SUBPACKAGES`, for type 
     from algebranets.conversion.convert import convert, convert_
     from algebranets.conversion.export import export
     from algebranets.nn.namespace import over
+    from algebranets.nn.quantization import quantize
     from algebranets.nn.sparse import sparse
     from algebranets.product import cat, chunk, from_tuples, join_heads, split, split_heads, tuples
 
@@ -53,6 +54,7 @@ __all__ = [
     "nn",
     "over",
     "product",
+    "quantize",
     "sparse",
     "split",
     "split_heads",
@@ -71,6 +73,7 @@ _HOMES = {
         "conversion.convert": ("convert", "convert_"),
         "conversion.export": ("export",),
         "nn.namespace": ("over",),
+        "nn.quantization": ("quantize",),
         "nn.sparse": ("sparse",),
         "product": ("cat", "chunk", "from_tuples", "join_heads", "split", "split_heads", "tuples"),
     }.items()

@@ -132,32 +132,43 @@ def _per_second(row: Row) -> list[str]:
     return [f"{row.per_second / row.speedup:,.0f}", f"{row.per_second:,.0f}"]
 
 
-LIBRARIES = {"complextorch": "complextorch", "cliffordlayers": "cliffordlayers", "speechbrain": "SpeechBrain"}
+LIBRARIES = {
+    "complextorch": "complextorch",
+    "cliffordlayers": "cliffordlayers",
+    "speechbrain": "SpeechBrain",
+    "clifra": "clifra",
+}
+#: The titles of the operations in the table of other libraries.
+PEER_OPS = {
+    "linear": "linear, width 4096, 8192 rows",
+    "conv2d": "conv2d 3x3, 256 channels, 128 images of 16 x 16",
+    "conv3d": "conv3d 3x3x3, 256 channels, 128 volumes of 8 x 8 x 8",
+}
 
 
-def _times_of_peers(op: str, algebra: str) -> list[str]:
+def _times_of_peers(op: str, algebra: str, libraries: Sequence[str]) -> list[str]:
     found = {row.against.split()[0]: row for row in _rows("peers-h200") if (row.op, row.algebra) == (op, algebra)}
-    return [f"{found[name].speedup:.2f}" if name in found else "" for name in LIBRARIES]
+    return [f"{found[name].speedup:.2f}" if name in found else "" for name in libraries]
 
 
 def peers() -> str:
     """Layers of other libraries on an H200."""
-    titles = {"linear": "linear, width 4096, 8192 rows", "conv2d": "conv2d 3x3, 256 channels, 128 images of 16 x 16"}
-    cells = [
-        [title if algebra == "C" else "", algebra, *_times_of_peers(op, algebra)]
-        for op, title in titles.items()
-        for algebra in ("C", "H", "M2R")
-    ]
-    return markdown_table(["", "over", *LIBRARIES.values()], cells, prose=(0, 1))
+    rows = _rows("peers-h200")
+    libraries = [name for name in LIBRARIES if any(row.against.split()[0] == name for row in rows)]
+    cells = []
+    for op, title in PEER_OPS.items():
+        for n, algebra in enumerate(dict.fromkeys(row.algebra for row in rows if row.op == op)):
+            cells.append(["" if n else title, algebra, *_times_of_peers(op, algebra, libraries)])
+    return markdown_table(["", "over", *(LIBRARIES[name] for name in libraries)], cells, prose=(0, 1))
 
 
 def readme_peers() -> str:
     """Linear layers of other libraries on an H200: one row for each library, one column for each algebra."""
     algebras = ("C", "H", "M2R")
-    times = [_times_of_peers("linear", algebra) for algebra in algebras]
-    return markdown_table(
-        ["", *algebras], [[name, *row] for name, *row in zip(LIBRARIES.values(), *times, strict=True)]
-    )
+    libraries = [name for name in LIBRARIES if name != "clifra"]  # it is measured over other algebras
+    times = [_times_of_peers("linear", algebra, libraries) for algebra in algebras]
+    names = [LIBRARIES[name] for name in libraries]
+    return markdown_table(["", *algebras], [[name, *row] for name, *row in zip(names, *times, strict=True)])
 
 
 def depthwise() -> str:
@@ -204,16 +215,48 @@ def cpu() -> str:
     return markdown_table(["", *algebras], [_cpu_cells(*line, algebras) for line in CPU])
 
 
-def _cpu_cells(text: str, op: str, shape: str, width: int, algebras: Sequence[str]) -> list[str]:
-    """A row of the table of layers on a CPU. Its shape has ``{}`` for the width."""
+def _cpu_cells(
+    text: str, op: str, shape: str, width: int, algebras: Sequence[str], file: str = "layers-cpu"
+) -> list[str]:
+    """A row of a table of layers on a CPU. Its shape has ``{}`` for the width."""
     speedups = []
     for name in algebras:
-        line = Line(text, "layers-cpu", op, shape.format(nearest_multiple(width, get(name).dim)))
+        line = Line(text, file, op, shape.format(nearest_multiple(width, get(name).dim)))
         row = _find(line, name)
         if row is None:
             raise _missing(line)
         speedups.append(f"{row.speedup:.2f}")
     return [text, *speedups]
+
+
+def parts() -> str:
+    """Algebras that consist of matrix algebras, on an H200 and on a CPU."""
+    algebras = tuple(dict.fromkeys(row.algebra for row in _rows("parts-h200")))
+    lines = [Line(line.text, "parts-h200", *line[2:]) for line in LINEAR[1:]]
+    lines += [
+        Line(f"decode, width 8192, {n} row{'s' * (n > 1)}", "parts-h200", "decode", f"{n} x 8192") for n in (1, 8, 32)
+    ]
+    lines += [Line(line.text, "parts-h200", *line[2:]) for line in CONV]
+    cells = [["consists of", *(str(get(name).structure) for name in algebras)]]
+    cells += [[line.text, *_speedups(line, algebras)] for line in lines]
+    cells += [
+        _cpu_cells(f"CPU: {text}", op, shape, width, algebras, "parts-cpu") for text, op, shape, width in CPU[:-1]
+    ]
+    return markdown_table(["", *algebras], cells)
+
+
+def int8() -> str:
+    """Decoding with int8 weights on an H200."""
+    rows = _rows("int8-h200")
+    cells = [
+        [
+            f"{row.algebra}, width {row.shape.split(' x ')[1]}, one row",
+            f"{row.speedup:.2f}",
+            f"{row.speedup_over_dense:.2f}",
+        ]
+        for row in rows
+    ]
+    return markdown_table(["", "torch.nn in bf16", "our layer in bf16"], cells)
 
 
 def errors() -> str:
@@ -234,6 +277,8 @@ REGIONS: dict[str, Make] = {
     "speed-layers": layers,
     "speed-models": models,
     "speed-peers": peers,
+    "speed-parts": parts,
+    "speed-int8": int8,
     "speed-depthwise": depthwise,
     "speed-sparse": partial(sparse, "sparse-h200", (4096, 8192)),
     "speed-sparse-cpu": partial(sparse, "sparse-cpu", (4096,)),

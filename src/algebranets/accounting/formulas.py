@@ -1,8 +1,9 @@
 """Formulas for a layer's multiplies in one call, from its weights and the shapes of inputs and outputs.
 
-Each tuple of a weight is multiplied once for each row or position, and a product of tuples takes `Algebra.multiplies`
-real multiplies. Linear layers and convolutions with ``algebra_weights()`` need no formula. For other layers of your
-own, write a formula with ``@work.register``.
+Each tuple of a weight is multiplied once for each row or position. A product of tuples takes as many real multiplies as
+the table of `Algebra.stored` has terms (`Algebra.multiplies`). Changes of basis are not counted. Linear layers and
+convolutions with ``algebra_weights()`` need no formula. For other layers of your own, write a formula with
+``@work.register``.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class Product:
     """Products of a weight's tuples with tuples of the input.
 
     Args:
-        tuples: The weight, with components on the first axis.
+        tuples: The weight as it is stored, with components on the first axis.
         times: The number of times that each tuple of the weight is multiplied.
         algebra: The algebra; R by default.
 
@@ -98,6 +99,15 @@ def _(module: ann.SparseLinear, inputs: tuple[Any, ...], output: Tensor) -> Work
 
 
 @work.register
+def _(module: ann.QuantizedLinear, inputs: tuple[Any, ...], output: Tensor) -> Work:
+    """A number of the weight takes one byte. Scales and bias are read too."""
+    tuples = product.stored_tuples(module.weight, module.algebra)
+    read = sum(t.nbytes for t in (module.weight, module.scale, module.bias) if t is not None)
+    rows = output.numel() // module.out_features
+    return Work((Product(tuples, rows, module.algebra),), read=read // module.weight.element_size())
+
+
+@work.register
 def _(module: ann.RNN | ann.LSTM | ann.GRU, inputs: tuple[Any, ...], output: Any) -> Work:
     steps = _num_steps(module, inputs)
     return Work(tuple(_product(module, weight, steps) for weight in algebra_weights(module)))
@@ -105,7 +115,7 @@ def _(module: ann.RNN | ann.LSTM | ann.GRU, inputs: tuple[Any, ...], output: Any
 
 @work.register
 def _(module: ann.MultiheadAttention, inputs: tuple[Any, ...], output: Any) -> Work:
-    weights = [weight.tuples(getattr(module, weight.name)) for weight in algebra_weights(module)]
+    weights = [weight.stored_tuples(getattr(module, weight.name)) for weight in algebra_weights(module)]
     projections = weights[0].chunk(3, dim=1) if len(weights) == 1 else weights
     rows = (x.numel() // x.shape[-1] for x in inputs[:3])
     products = (Product(w, n, module.algebra) for w, n in zip(projections, rows, strict=True))
@@ -218,7 +228,7 @@ def _(
 
 
 def _product(module: nn.Module, weight: AlgebraWeight, times: int) -> Product:
-    return Product(weight.tuples(getattr(module, weight.name)), times, weight.algebra)
+    return Product(weight.stored_tuples(getattr(module, weight.name)), times, weight.algebra)
 
 
 def _num_rows(weight: AlgebraWeight, stored: Tensor, inputs: tuple[Any, ...], output: Any) -> int | None:

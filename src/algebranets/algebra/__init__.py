@@ -4,7 +4,6 @@ from algebranets.algebra.blocks import Block
 from algebranets.algebra.catalogue import (
     ALIASES,
     BIQUATERNIONS,
-    BIQUATERNIONS_IN_M2C,
     CATALOGUE,
     CROSS,
     DUAL,
@@ -13,12 +12,12 @@ from algebranets.algebra.catalogue import (
     M3R,
     M4R,
     SPLIT_QUATERNIONS,
-    SPLIT_QUATERNIONS_IN_M2R,
     C,
     H,
     R,
     get,
 )
+from algebranets.algebra.change import Change
 from algebranets.algebra.constructors import (
     cayley_dickson,
     change_basis,
@@ -31,12 +30,14 @@ from algebranets.algebra.constructors import (
     opposite,
     tensor,
 )
+from algebranets.algebra.isomorphism import isomorphic
+from algebranets.algebra.parts import Part
+from algebranets.algebra.structure import Structure
 from algebranets.algebra.value import Algebra
 
 __all__ = [
     "ALIASES",
     "BIQUATERNIONS",
-    "BIQUATERNIONS_IN_M2C",
     "CATALOGUE",
     "CROSS",
     "DUAL",
@@ -45,12 +46,14 @@ __all__ = [
     "M3R",
     "M4R",
     "SPLIT_QUATERNIONS",
-    "SPLIT_QUATERNIONS_IN_M2R",
     "Algebra",
     "Block",
     "C",
+    "Change",
     "H",
+    "Part",
     "R",
+    "Structure",
     "cayley_dickson",
     "change_basis",
     "clifford",
@@ -59,6 +62,7 @@ __all__ = [
     "direct_sum",
     "get",
     "group_algebra",
+    "isomorphic",
     "matrix",
     "opposite",
     "tensor",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 
 Terms = tuple[tuple[int, int, int, int], ...]
@@ -18,7 +18,10 @@ Matrix = tuple[tuple[float, ...], ...]
 
 @dataclass(frozen=True)
 class Bilinear:
-    """An algorithm of ``rank`` products. Its coefficients are multiples of 1/2, which every precision holds exactly."""
+    """An algorithm of ``rank`` products.
+
+    The coefficients of known algorithms are multiples of 1/2, which every precision holds exactly.
+    """
 
     #: u: for each product, the coefficient of each component of the weight.
     weights: Matrix
@@ -45,8 +48,9 @@ class Bilinear:
         for u, v, o in zip(self.weights, self.inputs, zip(*self.outputs, strict=True), strict=True):
             for (i, a), (j, b), (k, c) in product(_filled(u), _filled(v), _filled(o)):
                 table[i, j, k] += a * b * c
-        assert all(float(c).is_integer() for c in table.values())
-        return tuple(sorted((*place, int(c)) for place, c in table.items() if c))
+        rounded = {place: round(c) for place, c in table.items()}
+        assert all(abs(c - rounded[place]) < 1e-9 for place, c in table.items())
+        return tuple(sorted((*place, c) for place, c in rounded.items() if c))
 
 
 def _algorithm(weights: Matrix, inputs: Matrix, outputs: Matrix) -> Bilinear:
@@ -70,11 +74,14 @@ def _algorithm(weights: Matrix, inputs: Matrix, outputs: Matrix) -> Bilinear:
 def find_bilinear(dim: int, terms: Terms) -> Bilinear:
     """The algorithm with the fewest products that is known here for a table.
 
-    Algorithms are known for C, H, the 2 x 2, 3 x 3 and 4 x 4 real matrices, the dual numbers, the cross product and
-    tensor products of two of them. For all other tables it is the table itself, with one product for each entry.
+    Algorithms are known for C, H, the 2 x 2, 3 x 3 and 4 x 4 real matrices, the dual numbers, the cross product, tensor
+    products of two of them, and direct sums of all these. For all other tables it is the table itself, with one product
+    for each entry.
     """
     if terms in _KNOWN:
         return _KNOWN[terms]
+    if len(summands := _summands(dim, terms)) > 1:
+        return _direct_sum(dim, summands, terms)
     for (outer, first), (inner, second) in product(_KNOWN.items(), repeat=2):
         n = len(second.outputs)
         if len(first.outputs) * n == dim and len(outer) * len(inner) == len(terms):
@@ -82,6 +89,67 @@ def find_bilinear(dim: int, terms: Terms) -> Bilinear:
             if tuple(sorted(pairs)) == terms:
                 return _tensor(first, second)
     return _by_entries(dim, terms)
+
+
+def _summands(dim: int, terms: Terms) -> list[tuple[int, ...]]:
+    """The components split into sets whose elements are multiplied among themselves, or not at all."""
+    sets = [{k} for k in range(dim)]
+    for i, j, k, _ in terms:
+        if not sets[i] is sets[j] is sets[k]:
+            joined = sets[i] | sets[j] | sets[k]
+            for member in joined:
+                sets[member] = joined
+    return sorted({tuple(sorted(members)) for members in sets})
+
+
+def _direct_sum(dim: int, summands: list[tuple[int, ...]], terms: Terms) -> Bilinear:
+    """The algorithm for a direct sum: the products of each summand."""
+    weights: list[tuple[float, ...]] = []
+    inputs: list[tuple[float, ...]] = []
+    columns: list[tuple[float, ...]] = []
+
+    def wide(row: Iterable[float], members: tuple[int, ...]) -> tuple[float, ...]:
+        by_component = dict(zip(members, row, strict=True))
+        return tuple(by_component.get(k, 0.0) for k in range(dim))
+
+    for members in summands:
+        place = {k: n for n, k in enumerate(members)}
+        own = tuple((place[i], place[j], place[k], c) for i, j, k, c in terms if i in place)
+        if not own:  # a component that is always zero
+            continue
+        part = find_bilinear(len(members), own)
+        weights += (wide(row, members) for row in part.weights)
+        inputs += (wide(row, members) for row in part.inputs)
+        columns += (wide(column, members) for column in zip(*part.outputs, strict=True))
+    return _algorithm(tuple(weights), tuple(inputs), tuple(zip(*columns, strict=True)))
+
+
+def change_basis(algorithm: Bilinear, weights: Matrix, inputs: Matrix, outputs: Matrix) -> Bilinear:
+    """The algorithm for the same product in another basis, with the same number of products.
+
+    Args:
+        algorithm: The algorithm.
+        weights: The change of basis of weights: for each old component, the coefficients of the new ones.
+        inputs: The change of basis of inputs, in the same form.
+        outputs: The change of basis of outputs: for each new component, the coefficients of the old ones.
+    """
+    return replace(
+        algorithm,
+        weights=_times(algorithm.weights, weights),
+        inputs=_times(algorithm.inputs, inputs),
+        outputs=_times(outputs, algorithm.outputs),
+    )
+
+
+def _times(a: Matrix, b: Matrix) -> Matrix:
+    """The product of two matrices. Those of large algebras have many zeros."""
+    rows = []
+    for row in a:
+        total = [0.0] * len(b[0])
+        for factor, other in ((c, b[n]) for n, c in _filled(row)):
+            total = [x + factor * y for x, y in zip(total, other, strict=True)]
+        rows.append(tuple(total))
+    return tuple(rows)
 
 
 def _by_entries(dim: int, terms: Terms) -> Bilinear:

@@ -1,4 +1,4 @@
-"""The paper's algebras, `get` to find one by its name, and the isomorphisms that the paper states."""
+"""The paper's algebras, and `get` to find an algebra by its name."""
 
 from __future__ import annotations
 
@@ -68,26 +68,6 @@ SPLIT_QUATERNIONS = Algebra.parse("""
 #: Quaternions with complex coefficients instead of real ones.
 BIQUATERNIONS = tensor(H, C, name="biquaternions")
 
-#: 1, i, j, k of the split-quaternions as 2 x 2 real matrices: M2(R) in this basis is SPLIT_QUATERNIONS.
-SPLIT_QUATERNIONS_IN_M2R = (
-    (1, 0, 0, 1),
-    (0, 1, -1, 0),
-    (0, 1, 1, 0),
-    (1, 0, 0, -1),
-)
-
-#: 1, I, i, iI, j, jI, k, kI of the biquaternions (I commutes with i, j, k) as 2 x 2 complex matrices.
-BIQUATERNIONS_IN_M2C = (
-    (1, 0, 0, 0, 0, 0, 1, 0),
-    (0, 1, 0, 0, 0, 0, 0, 1),
-    (0, 1, 0, 0, 0, 0, 0, -1),
-    (-1, 0, 0, 0, 0, 0, 1, 0),
-    (0, 0, 1, 0, -1, 0, 0, 0),
-    (0, 0, 0, 1, 0, -1, 0, 0),
-    (0, 0, 0, 1, 0, 1, 0, 0),
-    (0, 0, -1, 0, -1, 0, 0, 0),
-)
-
 #: More names of algebras. `get` ignores case, and "-", "_" and spaces between words.
 ALIASES: MappingProxyType[str, Algebra] = MappingProxyType(
     {
@@ -142,14 +122,15 @@ def get(spec: Algebra | str | Path) -> Algebra:
             - a common name, such as "quaternions", "complex" or "octonion" (see `ALIASES`);
             - "M<n><name>" or "M<n>(<name>)" for n x n matrices over one of these, such as "M5R" or "M2(H)";
             - a constructor with its numbers, such as "diagonal(3)", "clifford(3,0)", "Cl(3,0)" or "cl30";
+            - sums and tensor products of these, such as "C+M2R" and "H*H";
             - the path of a table file that ends in .toml, .json or .txt.
 
             Case does not matter in names, nor do "-", "_" and spaces between words.
 
     >>> get("M2R") is M2R, get("M5R").dim, get("M2(H)").dim, get("clifford(3,0)").dim
     (True, 25, 16, 8)
-    >>> get("quaternions").name, get("Octonion").name, get("cl20").name
-    ('H', 'cayley_dickson(3)', 'clifford(2,0,0)')
+    >>> get("quaternions").name, get("Octonion").name, get("cl20").name, get("C+H*H").dim
+    ('H', 'cayley_dickson(3)', 'clifford(2,0,0)', 18)
     """
     if isinstance(spec, Algebra):
         return spec
@@ -165,6 +146,10 @@ def get(spec: Algebra | str | Path) -> Algebra:
 def _constructed(text: str) -> Algebra:
     """Return the algebra that a name with numbers describes, or raise an error that says what a name must be."""
     name = _normalized(text)
+    for sign, combine in (("+", constructors.direct_sum), ("*", tensor)):
+        first, found, rest = text.rpartition(sign)
+        if found and first.strip() and rest.strip():
+            return combine(get(first), get(rest))
     if match := re.fullmatch(r"m([1-9]\d?)(?:\((.+)\)|(.+))", name):
         over = _BY_NAME.get(match[2] or match[3])
         if over is not None:

@@ -18,13 +18,19 @@ from typing import Any
 from algebranets.algebra import table as tables
 from algebranets.algebra.bilinear import Bilinear, find_bilinear
 from algebranets.algebra.blocks import Block, find_blocks
+from algebranets.algebra.change import Change, change_to
 from algebranets.algebra.exact import is_associative, solve
+from algebranets.algebra.parts import find_parts
+from algebranets.algebra.structure import Structure, find_structure
 
 #: A read-only combination of components: ``{component: coefficient}`` without zeros.
 Combination = Mapping[int, int]
 
 #: The largest absolute value of a table's coefficients: float32 holds every whole number up to it exactly.
 MAX_COEFFICIENT = 2**24
+
+#: The number of components above which no matrix algebras are searched for in a new algebra: it would take too long.
+MAX_SEARCHED_DIM = 64
 
 
 @dataclass(frozen=True)
@@ -68,6 +74,11 @@ class Algebra:
     folded: bool = field(init=False, repr=False, compare=False)
     #: An algorithm for the product with few multiplies.
     bilinear: Bilinear = field(init=False, repr=False, compare=False)
+    #: The algebra over which weights are stored and multiplied: an isomorphic direct sum of matrix algebras, if
+    #: products take fewer multiplies there and the change of basis is orthogonal, else the algebra itself.
+    stored: Algebra = field(init=False, repr=False, compare=False)
+    #: The changes of basis between the algebra and ``stored``, or None if they are the same.
+    change: Change | None = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         self._check()
@@ -78,7 +89,22 @@ class Algebra:
         object.__setattr__(self, "blocks", blocks)
         object.__setattr__(self, "order", tuple(k for block in blocks for copy in block.copies for k in copy))
         object.__setattr__(self, "folded", entries == [((i, 1),) for i in range(dim)])
-        object.__setattr__(self, "bilinear", find_bilinear(dim, self.terms))
+        stored, change = self._find_stored()
+        object.__setattr__(self, "stored", stored)
+        object.__setattr__(self, "change", change)
+        object.__setattr__(self, "bilinear", change.bilinear if change else find_bilinear(dim, self.terms))
+
+    def _find_stored(self) -> tuple[Algebra, Change | None]:
+        """The values of ``stored`` and ``change``."""
+        cost = sum(block.num_copies * block.size**2 for block in self.blocks)
+        has_nothing_to_gain = cost == self.dim or self.folded
+        if has_nothing_to_gain or self.dim > MAX_SEARCHED_DIM or not self.associative:
+            return self, None
+        found = find_parts(self.dim, self.terms, self.unit, must_be_orthogonal=True)
+        if found is None or found.multiplies >= cost:
+            return self, None
+        stored = Algebra(found.name, tables.labels(self.dim), found.terms)
+        return stored, change_to(found, self.order, stored.order, stored.bilinear)
 
     def _check(self) -> None:
         tables.check_name(self.name)
@@ -260,6 +286,11 @@ class Algebra:
     def associative(self) -> bool:
         """Whether (x . y) . z = x . (y . z) for all x, y and z."""
         return is_associative(self.dim, self.terms)
+
+    @cached_property
+    def structure(self) -> Structure:
+        """The matrix algebras that the algebra consists of, if it is semisimple."""
+        return find_structure(self.dim, self.terms, self.unit, self.associative)
 
     @property
     def multiplies(self) -> int:

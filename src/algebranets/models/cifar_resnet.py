@@ -64,8 +64,8 @@ class CifarResNet(ImageNetwork):
         norm: "batch" (batch norm) or "whitening".
         lift: The components of the lifted image besides the image itself: "learned", "zeros" or "copy".
         init: "glorot" (each component independently) or "polar" (tuples of random size and direction).
-        lowering: How products are computed: "auto" (chosen by device, shape and dtype), "blocks", "bilinear",
-            "kernels" or "reference". All give the same result up to rounding.
+        lowering: How products are computed: "auto" (chosen by device, shape and dtype), "blocks", "parts",
+            "bilinear", "kernels" or "reference". All give the same result up to rounding.
 
     >>> import torch, algebranets as an
     >>> model = an.models.create("cifar_resnet", algebra=an.M2R, num_blocks=2)

@@ -42,8 +42,8 @@ class GRULanguageModel(nn.Module):
         num_readouts: The number of readouts between the GRU and the logits. Each is a linear layer with ReLU, a skip
             connection and a layer norm.
         vocab_size: The number of different tokens.
-        lowering: How products are computed: "auto" (chosen by device, shape and dtype), "blocks", "bilinear",
-            "kernels" or "reference". All give the same result up to rounding.
+        lowering: How products are computed: "auto" (chosen by device, shape and dtype), "blocks", "parts",
+            "bilinear", "kernels" or "reference". All give the same result up to rounding.
 
     >>> import torch, algebranets as an
     >>> model = an.models.create("gru_lm", algebra="M2R", hidden_size=64)

@@ -103,8 +103,8 @@ class TransformerXL(nn.Module):
         attention_kernel: How attention is computed: "auto", "sdpa" (torch's attention) or "triton" (our kernels).
         recompute_attention: Whether "sdpa" computes its mask again in the backward pass. False is faster and keeps one
             tensor of the size of the attention matrix for each layer.
-        lowering: How products are computed: "auto" (chosen by device, shape and dtype), "blocks", "bilinear",
-            "kernels" or "reference". All give the same result up to rounding.
+        lowering: How products are computed: "auto" (chosen by device, shape and dtype), "blocks", "parts",
+            "bilinear", "kernels" or "reference". All give the same result up to rounding.
 
     >>> import torch, algebranets as an
     >>> model = an.models.create("transformer_xl", algebra="M2R", num_layers=2, d_model=64, ff_size=128, window=16)

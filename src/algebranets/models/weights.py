@@ -17,6 +17,7 @@ from torch import nn
 from algebranets import files
 from algebranets.algebra import Algebra
 from algebranets.models.registry import build
+from algebranets.nn.quantization import QuantizedLinear, quantize
 from algebranets.nn.sparse import SparseLinear, sparse
 
 #: Errors of building and loading a model whose file is damaged.
@@ -38,7 +39,7 @@ def publish(
     """Write a model's weights and description to a file that `load` and `create` can read.
 
     Args:
-        model: The model, or its sparse copy from `algebranets.sparse`.
+        model: The model, or its copy from `algebranets.sparse` or `algebranets.quantize`.
         name: The model's name in `models.create`.
         algebra: The model's algebra. Its table is written too.
         options: The other arguments of `models.create` for this model.
@@ -55,6 +56,10 @@ def publish(
     """
     is_sparse = any(isinstance(module, SparseLinear) for module in model.modules())
     described = {"model": name, "options": dict(options), "algebra": algebra.to_dict(), "sparse": is_sparse}
+    is_quantized = any(isinstance(module, QuantizedLinear) for module in model.modules())
+    if is_sparse and is_quantized:
+        raise ValueError("a model must be sparse or quantized to be published, not both: leave out one of the two.")
+    described |= {"quantized": "int8"} if is_quantized else {}
     described |= {"notes": dict(notes)} if notes else {}
     with files.replacing(Path(path)) as partial:
         save_model(_rounded(model, dtype), str(partial), {"algebranets": json.dumps(described)})
@@ -119,6 +124,8 @@ def read(file: Path, described: Mapping[str, Any], changes: Mapping[str, Any] | 
         if described.get("sparse"):
             model = sparse(model, state=load_file(file))
         else:
+            if described.get("quantized"):
+                model = quantize(model, described["quantized"])
             load_model(model, file)
     except _DAMAGE as error:
         raise _foreign(file, error) from None

@@ -37,6 +37,7 @@ from algebranets.nn.lazy import (
 )
 from algebranets.nn.linear import Linear
 from algebranets.nn.norm import LocalResponseNorm, RMSNorm, TupleLayerNorm
+from algebranets.nn.quantization import QuantizedLinear
 from algebranets.nn.recurrent import GRU, LSTM, RNN
 from algebranets.nn.recurrent_cells import GRUCell, LSTMCell, RNNCell
 from algebranets.nn.refused import REFUSED, unknown_name
@@ -92,6 +93,7 @@ __all__ = [
     "MultiheadAttention",
     "PixelShuffle",
     "PixelUnshuffle",
+    "QuantizedLinear",
     "RMSNorm",
     "RNNCell",
     "RelativeAttention",

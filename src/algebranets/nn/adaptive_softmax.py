@@ -76,8 +76,8 @@ class AdaptiveLogSoftmaxWithLoss(Layer, nn.AdaptiveLogSoftmaxWithLoss):
         head_bias: Whether the tuples of the most frequent classes and of the clusters have a bias.
         device, dtype: The device and dtype of the parameters.
         algebra: The algebra, an `Algebra` or a name such as "M2R".
-        lowering: How products are computed: "auto" (chosen by device, shape and dtype), "blocks", "bilinear",
-            "kernels" or "reference". All give the same result up to rounding.
+        lowering: How products are computed: "auto" (chosen by device, shape and dtype), "blocks", "parts",
+            "bilinear", "kernels" or "reference". All give the same result up to rounding.
 
     >>> import torch, algebranets as an
     >>> softmax = an.nn.AdaptiveLogSoftmaxWithLoss(32, 100, cutoffs=[10, 40], algebra=an.H)

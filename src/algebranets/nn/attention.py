@@ -6,6 +6,7 @@ Shapes: B batch, T queries, S keys, h heads, d = A * tuples per head.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -16,7 +17,7 @@ from algebranets import checks, product
 from algebranets.algebra import Algebra
 from algebranets.nn import init
 from algebranets.nn.layer import REQUIRED, Layer
-from algebranets.nn.linear import Linear
+from algebranets.nn.linear import Linear, is_plain_linear
 from algebranets.nn.weights import AlgebraWeight, reset_weights
 
 
@@ -40,8 +41,8 @@ class MultiheadAttention(Layer):
         device: The device of the parameters.
         dtype: The dtype of the parameters.
         algebra: The algebra of the projections, or its name.
-        lowering: How products are computed: "auto" (chosen by device, shape and dtype), "blocks", "bilinear",
-            "kernels" or "reference". All give the same result up to rounding.
+        lowering: How products are computed: "auto" (chosen by device, shape and dtype), "blocks", "parts",
+            "bilinear", "kernels" or "reference". All give the same result up to rounding.
 
     >>> import torch, algebranets as an
     >>> attention = an.nn.MultiheadAttention(64, num_heads=4, batch_first=True, algebra=an.M2R)
@@ -155,8 +156,11 @@ class MultiheadAttention(Layer):
             query, key, value = query.transpose(0, 1), key.transpose(0, 1), value.transpose(0, 1)
         if same:  # one product computes all three
             key = value = query
-        q, k, v = self._project(query, key, value)
         extends = self.bias_k is not None or self.add_zero_attn
+        stored = self._keeps_stored(query)
+        if stored:
+            query, key, value = _changed((query, key, value), self.algebra)
+        q, k, v = self._project(query, key, value, stored)
         causal_only = is_causal and key_padding_mask is None and not need_weights and not extends
         mask = None if causal_only else self._mask(q, k.shape[1], attn_mask, key_padding_mask, is_causal)
         k, v, mask = self._extend(k, v, mask)
@@ -170,15 +174,26 @@ class MultiheadAttention(Layer):
         else:
             rate = self.dropout if self.training else 0.0
             y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=rate, is_causal=causal_only)
-        y = self.out_proj(product.join_heads(y, algebra=self.algebra))
+        y = product.join_heads(y, algebra=self.algebra)
+        y = product.change_outputs(self.out_proj(y, stored=True), self.algebra) if stored else self.out_proj(y)
         if weights is not None and average_attn_weights:
             weights = weights.mean(1)
         if not batched:
             return y[0], None if weights is None else weights[0]
         return y if self.batch_first else y.transpose(0, 1), weights
 
-    def _project(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        options: dict[str, Any] = {"algebra": self.algebra, "lowering": self.lowering}
+    def _keeps_stored(self, x: Tensor) -> bool:
+        """Whether all activations between the inputs and the output stay in the basis in which weights are stored.
+
+        Scores are inner products, which are the same in both bases. A learned key is in the basis of the table.
+        """
+        is_plain = is_plain_linear(self.out_proj, self.algebra) and self.bias_k is None
+        return is_plain and product.keeps_stored(x, self.algebra, self.lowering)
+
+    def _project(
+        self, query: Tensor, key: Tensor, value: Tensor, stored: bool = False
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        options: dict[str, Any] = {"algebra": self.algebra, "lowering": self.lowering, "stored": stored}
         bias = self.in_proj_bias
         if self.in_proj_weight is not None and query is key and key is value:
             q, k, v = product.linear(query, self.in_proj_weight, bias, **options, stacks=3).chunk(3, -1)
@@ -229,6 +244,13 @@ class MultiheadAttention(Layer):
 
     def extra_repr(self) -> str:
         return f"{self.embed_dim}, num_heads={self.num_heads}, algebra={self.algebra.name}"
+
+
+def _changed(inputs: Sequence[Tensor], algebra: Algebra) -> Iterator[Tensor]:
+    """Change inputs to the basis in which weights are stored. A tensor that comes twice is changed once."""
+    changed = {id(x): x for x in inputs}
+    changed = {key: product.change_inputs(x, algebra) for key, x in changed.items()}
+    return (changed[id(x)] for x in inputs)
 
 
 def _additive(mask: Tensor, like: Tensor) -> Tensor:

@@ -131,8 +131,8 @@ class Conv1d(_ForwardConv):
         padding_mode: The kind of padding: "zeros", "reflect", "replicate" or "circular".
         device, dtype: The device and dtype of the parameters.
         algebra: The algebra, an `Algebra` or a name such as "M2R".
-        lowering: How the product is computed: "auto" (chosen by device, shape and dtype), "blocks", "bilinear",
-            "kernels" or "reference". All give the same result up to rounding.
+        lowering: How the product is computed: "auto" (chosen by device, shape and dtype), "blocks", "parts",
+            "bilinear", "kernels" or "reference". All give the same result up to rounding.
 
     >>> import torch, algebranets as an
     >>> conv = an.nn.Conv1d(8, 12, 3, padding=1, algebra=an.H)  # 2 tuples in, 3 out
@@ -160,8 +160,8 @@ class Conv2d(_ForwardConv):
         padding_mode: The kind of padding: "zeros", "reflect", "replicate" or "circular".
         device, dtype: The device and dtype of the parameters.
         algebra: The algebra, an `Algebra` or a name such as "M2R".
-        lowering: How the product is computed: "auto" (chosen by device, shape and dtype), "blocks", "bilinear",
-            "kernels" or "reference". All give the same result up to rounding.
+        lowering: How the product is computed: "auto" (chosen by device, shape and dtype), "blocks", "parts",
+            "bilinear", "kernels" or "reference". All give the same result up to rounding.
 
     >>> import torch, algebranets as an
     >>> depthwise = an.nn.Conv2d(64, 64, 3, padding=1, groups=16, algebra=an.H)  # 16 tuples, each on its own
@@ -189,8 +189,8 @@ class Conv3d(_ForwardConv):
         padding_mode: The kind of padding: "zeros", "reflect", "replicate" or "circular".
         device, dtype: The device and dtype of the parameters.
         algebra: The algebra, an `Algebra` or a name such as "M2R".
-        lowering: How the product is computed: "auto" (chosen by device, shape and dtype), "blocks", "bilinear",
-            "kernels" or "reference". All give the same result up to rounding.
+        lowering: How the product is computed: "auto" (chosen by device, shape and dtype), "blocks", "parts",
+            "bilinear", "kernels" or "reference". All give the same result up to rounding.
 
     >>> import torch, algebranets as an
     >>> conv = an.nn.Conv3d(8, 12, 3, padding="same", algebra=an.M2R)

@@ -92,8 +92,8 @@ class ConvTranspose1d(_ConvTranspose):
         padding_mode: Must be "zeros".
         device, dtype: The device and dtype of the parameters.
         algebra: The algebra, an `Algebra` or a name such as "M2R".
-        lowering: How the product is computed: "auto" (chosen by device, shape and dtype), "blocks", "bilinear",
-            "kernels" or "reference". All give the same result up to rounding.
+        lowering: How the product is computed: "auto" (chosen by device, shape and dtype), "blocks", "parts",
+            "bilinear", "kernels" or "reference". All give the same result up to rounding.
 
     >>> import torch, algebranets as an
     >>> conv = an.nn.ConvTranspose1d(8, 12, 2, stride=2, algebra=an.H)
@@ -122,8 +122,8 @@ class ConvTranspose2d(_ConvTranspose):
         padding_mode: Must be "zeros".
         device, dtype: The device and dtype of the parameters.
         algebra: The algebra, an `Algebra` or a name such as "M2R".
-        lowering: How the product is computed: "auto" (chosen by device, shape and dtype), "blocks", "bilinear",
-            "kernels" or "reference". All give the same result up to rounding.
+        lowering: How the product is computed: "auto" (chosen by device, shape and dtype), "blocks", "parts",
+            "bilinear", "kernels" or "reference". All give the same result up to rounding.
 
     >>> import torch, algebranets as an
     >>> conv = an.nn.ConvTranspose2d(8, 12, 2, stride=2, algebra=an.M2R)
@@ -152,8 +152,8 @@ class ConvTranspose3d(_ConvTranspose):
         padding_mode: Must be "zeros".
         device, dtype: The device and dtype of the parameters.
         algebra: The algebra, an `Algebra` or a name such as "M2R".
-        lowering: How the product is computed: "auto" (chosen by device, shape and dtype), "blocks", "bilinear",
-            "kernels" or "reference". All give the same result up to rounding.
+        lowering: How the product is computed: "auto" (chosen by device, shape and dtype), "blocks", "parts",
+            "bilinear", "kernels" or "reference". All give the same result up to rounding.
 
     >>> import torch, algebranets as an
     >>> conv = an.nn.ConvTranspose3d(8, 12, 2, stride=2, algebra=an.C)

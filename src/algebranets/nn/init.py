@@ -144,8 +144,8 @@ def xavier_uniform_(
     >>> xavier_uniform_(layer.weight, gain=2.0, algebra="H") is layer.weight
     True
     """
-    std = gain * _glorot(tensor, resolve(algebra, "xavier_uniform_", "init."), stacks)
-    return _uniform(tensor, std, generator)
+    over = resolve(algebra, "xavier_uniform_", "init.")
+    return _uniform(tensor, gain * _glorot(tensor, over, stacks), generator, over, stacks)
 
 
 def xavier_normal_(
@@ -170,8 +170,8 @@ def xavier_normal_(
     >>> xavier_normal_(layer.weight, algebra="H") is layer.weight
     True
     """
-    std = gain * _glorot(tensor, resolve(algebra, "xavier_normal_", "init."), stacks)
-    return _normal(tensor, std, generator)
+    over = resolve(algebra, "xavier_normal_", "init.")
+    return _normal(tensor, gain * _glorot(tensor, over, stacks), generator, over, stacks)
 
 
 def kaiming_uniform_(
@@ -200,8 +200,8 @@ def kaiming_uniform_(
     >>> kaiming_uniform_(layer.weight, nonlinearity="relu", algebra="H") is layer.weight
     True
     """
-    std = _he(tensor, a, mode, nonlinearity, resolve(algebra, "kaiming_uniform_", "init."), stacks)
-    return _uniform(tensor, std, generator)
+    over = resolve(algebra, "kaiming_uniform_", "init.")
+    return _uniform(tensor, _he(tensor, a, mode, nonlinearity, over, stacks), generator, over, stacks)
 
 
 def kaiming_normal_(
@@ -230,8 +230,8 @@ def kaiming_normal_(
     >>> kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu", algebra="H") is layer.weight
     True
     """
-    std = _he(tensor, a, mode, nonlinearity, resolve(algebra, "kaiming_normal_", "init."), stacks)
-    return _normal(tensor, std, generator)
+    over = resolve(algebra, "kaiming_normal_", "init.")
+    return _normal(tensor, _he(tensor, a, mode, nonlinearity, over, stacks), generator, over, stacks)
 
 
 def polar_(
@@ -291,14 +291,23 @@ def _he(tensor: Tensor, a: float, mode: str, nonlinearity: Any, algebra: Algebra
     return calculate_gain(nonlinearity, a) / math.sqrt(fan or 1)  # an empty weight has a fan of 0
 
 
-def _normal(tensor: Tensor, std: float, generator: torch.Generator | None) -> Tensor:
+def _normal(tensor: Tensor, std: float, generator: torch.Generator | None, algebra: Algebra, stacks: int) -> Tensor:
     _check_writable(tensor)
-    return normal_(tensor, std=std, generator=generator)
+    return _in_storage(normal_(tensor, std=std, generator=generator), algebra, stacks)
 
 
-def _uniform(tensor: Tensor, std: float, generator: torch.Generator | None) -> Tensor:
+def _uniform(tensor: Tensor, std: float, generator: torch.Generator | None, algebra: Algebra, stacks: int) -> Tensor:
     _check_writable(tensor)
-    return uniform_(tensor, -std * math.sqrt(3), std * math.sqrt(3), generator)
+    return _in_storage(uniform_(tensor, -std * math.sqrt(3), std * math.sqrt(3), generator), algebra, stacks)
+
+
+def _in_storage(drawn: Tensor, algebra: Algebra, stacks: int) -> Tensor:
+    """Take independent numbers in ``drawn`` as components in the basis of the table, and store these in place."""
+    if algebra.change is None:
+        return drawn
+    with torch.no_grad():
+        tuples = product.stored_tuples(drawn, algebra, stacks=stacks)
+        return drawn.copy_(product.weight_from_tuples(tuples, algebra, stacks=stacks))
 
 
 def _check_writable(weight: Tensor) -> None:

@@ -27,9 +27,10 @@ REQUIRED: Any = _Required()
 #: The buffer that holds the algebra, and so the name of its entry in a layer's state dict.
 _BUFFER = "algebra_id"
 
-#: A saved algebra is the SHA-256 of its table, then its name in UTF-8, padded with zeros. The size is the same for all
-#: algebras, because `torch.distributed.checkpoint` loads into tensors of the size that the model has.
-_HASH_SIZE, _NAME_SIZE = 32, 32
+#: A saved algebra is the SHA-256 of its table, then its name in UTF-8, padded with zeros, then four bytes for the basis
+#: of the weights: zeros for that of the table, else the beginning of the SHA-256 of `Change.weights`. The size is the
+#: same for all algebras, because `torch.distributed.checkpoint` loads into tensors of the size that the model has.
+_HASH_SIZE, _NAME_SIZE, _BASIS_SIZE = 32, 28, 4
 
 
 class Layer(nn.Module):
@@ -107,6 +108,9 @@ class Layer(nn.Module):
             error_msgs.append(problem)
             return
         is_missing = key not in state_dict and any(name.startswith(prefix) for name in state_dict)
+        if _BUFFER in self._buffers and (problem := self._in_own_basis(state_dict, prefix)) is not None:
+            error_msgs.append(problem)
+            return
         if _BUFFER in self._buffers:  # the entry has been checked; its name may differ, and it may be sharded
             given = (value for name, value in state_dict.items() if name.startswith(prefix))
             device = next((value.device for value in given if isinstance(value, Tensor)), self.algebra_id.device)
@@ -114,25 +118,66 @@ class Layer(nn.Module):
         rest = (local_metadata, strict, missing_keys, unexpected_keys, error_msgs)
         super()._load_from_state_dict(state_dict, prefix, *rest)
         if is_missing and _BUFFER in self._buffers and len(error_msgs) == num_errors:
+            basis = ", in the basis of its table" if self.algebra.change else ""
             warnings.warn(
                 "the state dict does not record the algebra of its weights: it was saved by an older version of "
-                f"algebranets or by another library. They are loaded as weights over {self.algebra.name}. Save the "
-                "model again to record the algebra.",
+                f"algebranets or by another library. They are loaded as weights over {self.algebra.name}{basis}. Save "
+                "the model again to record the algebra.",
                 stacklevel=2,
             )
+
+    def _in_own_basis(self, state_dict: dict[str, Any], prefix: str) -> str | None:
+        """Change weights in a state dict, in place, to the basis in which they are stored, if they are in another one.
+
+        Older versions stored all weights in the basis of the table. Returns an error message if a change is impossible.
+        """
+        saved = state_dict.get(f"{prefix}{_BUFFER}")
+        if self.algebra.change is None or (
+            isinstance(saved, Tensor) and (saved.is_meta or isinstance(saved, FakeTensor))
+        ):
+            return None
+        basis = bytes(_BASIS_SIZE) if saved is None else _bytes(saved)[-_BASIS_SIZE:]
+        if basis == _encode(self.algebra)[-_BASIS_SIZE:]:
+            return None
+        if any(basis):
+            return (
+                f"the weights of {prefix.rstrip('.') or type(self).__name__} are stored in a basis that this version "
+                f"of algebranets does not have for {self.algebra.name}: load them in the version that saved them, and "
+                "save layer.weight_tuples."
+            )
+        return self._change_basis(state_dict, prefix)
+
+    def _change_basis(self, state_dict: dict[str, Any], prefix: str) -> str | None:
+        """Change weights in a state dict, in place, from the basis of the table to that in which they are stored.
+
+        Returns an error message if this is not possible.
+        """
+        weights: Callable[[], Any] = getattr(type(self), "algebra_weights", lambda _: ()).__get__(self)
+        for weight in weights():
+            if any(key.startswith(f"{prefix}parametrizations.{weight.name}.") for key in state_dict):
+                return (
+                    f"{prefix}{weight.name} is parametrized, and was saved by an older version of algebranets in "
+                    "another basis: load it there, remove the parametrization and save it again."
+                )
+            value = state_dict.get(prefix + weight.name)
+            if (
+                isinstance(value, Tensor)
+                and value.dim() > 1
+                and not value.shape[0] % (weight.stacks * self.algebra.dim)
+            ):
+                tuples = value.unflatten(0, (weight.stacks, self.algebra.dim, -1)).transpose(0, 1).flatten(1, 2)
+                state_dict[prefix + weight.name] = weight.from_tuples(tuples)
+        return None
 
     def _other_algebra(self, state_dict: dict[str, Any], prefix: str) -> str | None:
         """Return an error message if a state dict holds weights of another algebra for this layer, else None."""
         saved = state_dict.get(f"{prefix}{_BUFFER}")
         if not isinstance(saved, Tensor) or saved.is_meta or isinstance(saved, FakeTensor):
             return None
-        if hasattr(saved, "full_tensor"):  # a DTensor
-            saved = saved.full_tensor()
-        # A mean of several state dicts holds rounded numbers.
-        data = bytes(int(number) % 256 for number in saved.double().round().tolist())
+        data = _bytes(saved)
         if data[:_HASH_SIZE] == _encode(self.algebra)[:_HASH_SIZE]:
             return None
-        name = data[_HASH_SIZE:].rstrip(b"\0").decode(errors="replace")
+        name = data[_HASH_SIZE : _HASH_SIZE + _NAME_SIZE].rstrip(b"\0").decode(errors="replace")
         return (
             f"{prefix.rstrip('.') or type(self).__name__} is over {self.algebra.name}, but the state dict holds "
             f"weights over {name}, which has a different multiplication table: make the model with algebra={name!r}, "
@@ -170,4 +215,16 @@ def _recording(init: Callable[..., None]) -> Callable[..., None]:
 def _encode(algebra: Algebra) -> bytes:
     """Return the algebra as bytes. Algebras with the same table have the same first 32 bytes."""
     digest = sha256(repr((algebra.dim, algebra.terms)).encode()).digest()
-    return digest + algebra.name.encode()[:_NAME_SIZE].ljust(_NAME_SIZE, b"\0")
+    basis = bytes(_BASIS_SIZE)
+    if algebra.change is not None:  # rounded, so that rounding errors do not change the basis
+        numbers = tuple(round(1e6 * number) for row in algebra.change.weights for number in row)
+        basis = sha256(repr(numbers).encode()).digest()[:_BASIS_SIZE]
+    return digest + algebra.name.encode()[:_NAME_SIZE].ljust(_NAME_SIZE, b"\0") + basis
+
+
+def _bytes(saved: Tensor) -> bytes:
+    """Return the bytes of a saved algebra."""
+    if hasattr(saved, "full_tensor"):  # a DTensor
+        saved = saved.full_tensor()
+    # A mean of several state dicts holds rounded numbers.
+    return bytes(int(number) % 256 for number in saved.double().round().tolist())

@@ -94,8 +94,8 @@ class LazyLinear(_Lazy, Linear):
         bias: Whether to add a bias, one number for each output feature.
         device, dtype: The device and dtype of the parameters.
         algebra: The algebra, an `Algebra` or a name such as "M2R".
-        lowering: How the product is computed: "auto" (chosen by device, shape and dtype), "blocks", "bilinear",
-            "kernels" or "reference". All give the same result up to rounding.
+        lowering: How the product is computed: "auto" (chosen by device, shape and dtype), "blocks", "parts",
+            "bilinear", "kernels" or "reference". All give the same result up to rounding.
 
     >>> import torch, algebranets as an
     >>> layer = an.nn.LazyLinear(256, algebra=an.M2R)
@@ -230,8 +230,8 @@ class LazyConv1d(_LazyForwardConv, Conv1d):
         padding_mode: The kind of padding: "zeros", "reflect", "replicate" or "circular".
         device, dtype: The device and dtype of the parameters.
         algebra: The algebra, an `Algebra` or a name such as "M2R".
-        lowering: How the product is computed: "auto" (chosen by device, shape and dtype), "blocks", "bilinear",
-            "kernels" or "reference". All give the same result up to rounding.
+        lowering: How the product is computed: "auto" (chosen by device, shape and dtype), "blocks", "parts",
+            "bilinear", "kernels" or "reference". All give the same result up to rounding.
 
     >>> import torch, algebranets as an
     >>> conv = an.nn.LazyConv1d(12, 3, padding=1, algebra=an.H)
@@ -257,8 +257,8 @@ class LazyConv2d(_LazyForwardConv, Conv2d):
         padding_mode: The kind of padding: "zeros", "reflect", "replicate" or "circular".
         device, dtype: The device and dtype of the parameters.
         algebra: The algebra, an `Algebra` or a name such as "M2R".
-        lowering: How the product is computed: "auto" (chosen by device, shape and dtype), "blocks", "bilinear",
-            "kernels" or "reference". All give the same result up to rounding.
+        lowering: How the product is computed: "auto" (chosen by device, shape and dtype), "blocks", "parts",
+            "bilinear", "kernels" or "reference". All give the same result up to rounding.
 
     >>> import torch, algebranets as an
     >>> conv = an.nn.LazyConv2d(12, 3, padding=1, algebra=an.H)
@@ -284,8 +284,8 @@ class LazyConv3d(_LazyForwardConv, Conv3d):
         padding_mode: The kind of padding: "zeros", "reflect", "replicate" or "circular".
         device, dtype: The device and dtype of the parameters.
         algebra: The algebra, an `Algebra` or a name such as "M2R".
-        lowering: How the product is computed: "auto" (chosen by device, shape and dtype), "blocks", "bilinear",
-            "kernels" or "reference". All give the same result up to rounding.
+        lowering: How the product is computed: "auto" (chosen by device, shape and dtype), "blocks", "parts",
+            "bilinear", "kernels" or "reference". All give the same result up to rounding.
 
     >>> import torch, algebranets as an
     >>> conv = an.nn.LazyConv3d(12, 3, padding=1, algebra=an.H)
@@ -312,8 +312,8 @@ class LazyConvTranspose1d(_LazyConvTranspose, ConvTranspose1d):
         padding_mode: Must be "zeros".
         device, dtype: The device and dtype of the parameters.
         algebra: The algebra, an `Algebra` or a name such as "M2R".
-        lowering: How the product is computed: "auto" (chosen by device, shape and dtype), "blocks", "bilinear",
-            "kernels" or "reference". All give the same result up to rounding.
+        lowering: How the product is computed: "auto" (chosen by device, shape and dtype), "blocks", "parts",
+            "bilinear", "kernels" or "reference". All give the same result up to rounding.
 
     >>> import torch, algebranets as an
     >>> conv = an.nn.LazyConvTranspose1d(12, 2, stride=2, algebra=an.H)
@@ -340,8 +340,8 @@ class LazyConvTranspose2d(_LazyConvTranspose, ConvTranspose2d):
         padding_mode: Must be "zeros".
         device, dtype: The device and dtype of the parameters.
         algebra: The algebra, an `Algebra` or a name such as "M2R".
-        lowering: How the product is computed: "auto" (chosen by device, shape and dtype), "blocks", "bilinear",
-            "kernels" or "reference". All give the same result up to rounding.
+        lowering: How the product is computed: "auto" (chosen by device, shape and dtype), "blocks", "parts",
+            "bilinear", "kernels" or "reference". All give the same result up to rounding.
 
     >>> import torch, algebranets as an
     >>> conv = an.nn.LazyConvTranspose2d(12, 2, stride=2, algebra=an.H)
@@ -368,8 +368,8 @@ class LazyConvTranspose3d(_LazyConvTranspose, ConvTranspose3d):
         padding_mode: Must be "zeros".
         device, dtype: The device and dtype of the parameters.
         algebra: The algebra, an `Algebra` or a name such as "M2R".
-        lowering: How the product is computed: "auto" (chosen by device, shape and dtype), "blocks", "bilinear",
-            "kernels" or "reference". All give the same result up to rounding.
+        lowering: How the product is computed: "auto" (chosen by device, shape and dtype), "blocks", "parts",
+            "bilinear", "kernels" or "reference". All give the same result up to rounding.
 
     >>> import torch, algebranets as an
     >>> conv = an.nn.LazyConvTranspose3d(12, 2, stride=2, algebra=an.H)

@@ -83,8 +83,8 @@ class Linear(Weighted):
         bias: Whether to add a bias, one number for each output feature.
         device, dtype: The device and dtype of the parameters.
         algebra: The algebra, an `Algebra` or a name such as "M2R".
-        lowering: How the product is computed: "auto" (chosen by device, shape and dtype), "blocks", "bilinear",
-            "kernels" or "reference". All give the same result up to rounding.
+        lowering: How the product is computed: "auto" (chosen by device, shape and dtype), "blocks", "parts",
+            "bilinear", "kernels" or "reference". All give the same result up to rounding.
 
     >>> import torch, algebranets as an
     >>> layer = an.nn.Linear(512, 256, algebra=an.M2R)
@@ -112,19 +112,33 @@ class Linear(Weighted):
         self.bias = nn.Parameter(torch.empty(out_features, device=device, dtype=dtype)) if bias else None
         self.reset_parameters()
 
-    def forward(self, x: Float[Tensor, "*batch inp"], activation: str | None = None) -> Float[Tensor, "*batch out"]:
+    def forward(
+        self, x: Float[Tensor, "*batch inp"], activation: str | None = None, *, stored: bool = False
+    ) -> Float[Tensor, "*batch out"]:
         """Apply the layer to the last axis of ``x``.
 
         Args:
             x: The input, ``in_features`` real numbers on the last axis.
             activation: An activation to apply to the output: "relu", "silu", "gelu", "sigmoid" or "tanh". The kernels
                 for decoding compute it together with the product.
+            stored: Whether the input and the output are in the basis of `Algebra.stored`. It matters over algebras that
+                are stored in another basis, such as clifford(2,0).
         """
         options: dict[str, Any] = {"algebra": self.algebra, "lowering": self.lowering, "activation": activation}
-        return product.linear(x, self.weight, self.bias, **options)
+        return product.linear(x, self.weight, self.bias, **options, stored=stored)
 
     def extra_repr(self) -> str:
         return (
             f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}, "
             f"algebra={self.algebra.name}"
         )
+
+
+def is_plain_linear(module: nn.Module, algebra: Algebra) -> bool:
+    """Whether a module is a `Linear` over ``algebra``, and not a subclass or a replacement with another forward.
+
+    Args:
+        module: Any module.
+        algebra: The algebra.
+    """
+    return isinstance(module, Linear) and type(module).forward is Linear.forward and module.algebra == algebra

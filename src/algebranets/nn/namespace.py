@@ -65,9 +65,9 @@ class Namespace(Untouched):
         InstanceNorm1d, InstanceNorm2d, InstanceNorm3d, LSTMCell, Layer, LazyConv1d, LazyConv2d, LazyConv3d,
         LazyConvTranspose1d, LazyConvTranspose2d, LazyConvTranspose3d, LazyInstanceNorm1d, LazyInstanceNorm2d,
         LazyInstanceNorm3d, LazyLinear, Lift, Lift1d, Lift2d, Lift3d, Linear, LocalResponseNorm, MultiheadAttention,
-        PixelShuffle, PixelUnshuffle, RMSNorm, RNNCell, RelativeAttention, SparseConv, SparseLinear, Transformer,
-        TransformerDecoderLayer, TransformerEncoder, TransformerEncoderLayer, TupleDropout, TupleGate, TupleLayerNorm,
-        TupleNorm, Whitening1d, Whitening2d, Whitening3d, functional, init, utils,
+        PixelShuffle, PixelUnshuffle, QuantizedLinear, RMSNorm, RNNCell, RelativeAttention, SparseConv, SparseLinear,
+        Transformer, TransformerDecoderLayer, TransformerEncoder, TransformerEncoderLayer, TupleDropout, TupleGate,
+        TupleLayerNorm, TupleNorm, Whitening1d, Whitening2d, Whitening3d, functional, init, utils,
     )
     # fmt: on
 

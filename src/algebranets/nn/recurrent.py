@@ -198,8 +198,8 @@ class RNN(_OneState):
         recurrent_bias: Whether each gate has a second bias, ``bias_hh``, as in torch. Most papers have only one bias.
         device, dtype: The device and dtype of the parameters.
         algebra: The algebra, an `Algebra` or a name such as "M2R".
-        lowering: How the product is computed: "auto" (chosen by device, shape and dtype), "blocks", "bilinear",
-            "kernels" or "reference". All give the same result up to rounding.
+        lowering: How the product is computed: "auto" (chosen by device, shape and dtype), "blocks", "parts",
+            "bilinear", "kernels" or "reference". All give the same result up to rounding.
 
     >>> import torch, algebranets as an
     >>> rnn = an.nn.RNN(64, 128, nonlinearity="relu", algebra=an.H)
@@ -250,8 +250,8 @@ class GRU(_OneState):
         recurrent_bias: Whether each gate has a second bias, ``bias_hh``, as in torch. Most papers have only one bias.
         device, dtype: The device and dtype of the parameters.
         algebra: The algebra, an `Algebra` or a name such as "M2R".
-        lowering: How the product is computed: "auto" (chosen by device, shape and dtype), "blocks", "bilinear",
-            "kernels" or "reference". All give the same result up to rounding.
+        lowering: How the product is computed: "auto" (chosen by device, shape and dtype), "blocks", "parts",
+            "bilinear", "kernels" or "reference". All give the same result up to rounding.
 
     >>> import torch, algebranets as an
     >>> gru = an.nn.GRU(64, 128, num_layers=2, algebra=an.M2R)
@@ -280,8 +280,8 @@ class LSTM(_Recurrent):
         recurrent_bias: Whether each gate has a second bias, ``bias_hh``, as in torch. Most papers have only one bias.
         device, dtype: The device and dtype of the parameters.
         algebra: The algebra, an `Algebra` or a name such as "M2R".
-        lowering: How the product is computed: "auto" (chosen by device, shape and dtype), "blocks", "bilinear",
-            "kernels" or "reference". All give the same result up to rounding.
+        lowering: How the product is computed: "auto" (chosen by device, shape and dtype), "blocks", "parts",
+            "bilinear", "kernels" or "reference". All give the same result up to rounding.
 
     >>> import torch, algebranets as an
     >>> lstm = an.nn.LSTM(64, 128, bidirectional=True, algebra=an.M2R)

@@ -96,8 +96,8 @@ class RNNCell(_OneStateCell):
         device, dtype: The device and dtype of the parameters.
         recurrent_bias: Whether each gate has a second bias, ``bias_hh``, as in torch. Most papers have only one bias.
         algebra: The algebra, an `Algebra` or a name such as "M2R".
-        lowering: How the product is computed: "auto" (chosen by device, shape and dtype), "blocks", "bilinear",
-            "kernels" or "reference". All give the same result up to rounding.
+        lowering: How the product is computed: "auto" (chosen by device, shape and dtype), "blocks", "parts",
+            "bilinear", "kernels" or "reference". All give the same result up to rounding.
 
     >>> import torch, algebranets as an
     >>> cell = an.nn.RNNCell(8, 16, algebra=an.H)
@@ -134,8 +134,8 @@ class GRUCell(_OneStateCell):
         device, dtype: The device and dtype of the parameters.
         recurrent_bias: Whether each gate has a second bias, ``bias_hh``, as in torch. Most papers have only one bias.
         algebra: The algebra, an `Algebra` or a name such as "M2R".
-        lowering: How the product is computed: "auto" (chosen by device, shape and dtype), "blocks", "bilinear",
-            "kernels" or "reference". All give the same result up to rounding.
+        lowering: How the product is computed: "auto" (chosen by device, shape and dtype), "blocks", "parts",
+            "bilinear", "kernels" or "reference". All give the same result up to rounding.
 
     >>> import torch, algebranets as an
     >>> cell = an.nn.GRUCell(8, 16, algebra=an.M2R)
@@ -157,8 +157,8 @@ class LSTMCell(_Cell):
         device, dtype: The device and dtype of the parameters.
         recurrent_bias: Whether each gate has a second bias, ``bias_hh``, as in torch. Most papers have only one bias.
         algebra: The algebra, an `Algebra` or a name such as "M2R".
-        lowering: How the product is computed: "auto" (chosen by device, shape and dtype), "blocks", "bilinear",
-            "kernels" or "reference". All give the same result up to rounding.
+        lowering: How the product is computed: "auto" (chosen by device, shape and dtype), "blocks", "parts",
+            "bilinear", "kernels" or "reference". All give the same result up to rounding.
 
     >>> import torch, algebranets as an
     >>> cell = an.nn.LSTMCell(8, 16, algebra=an.M2R)

@@ -19,7 +19,7 @@ from torch.utils.checkpoint import checkpoint
 from algebranets import checks, product
 from algebranets.algebra import Algebra
 from algebranets.nn.layer import REQUIRED, Layer
-from algebranets.nn.linear import Linear
+from algebranets.nn.linear import Linear, is_plain_linear
 from algebranets.ops.decode_attention import decode_attention
 from algebranets.ops.window_attention import window_attention
 from algebranets.product import auto
@@ -76,8 +76,8 @@ class RelativeAttention(Layer):
         device: The device of the parameters.
         dtype: The dtype of the parameters.
         algebra: The algebra of the projections, or its name.
-        lowering: How products are computed: "auto" (chosen by device, shape and dtype), "blocks", "bilinear",
-            "kernels" or "reference". All give the same result up to rounding.
+        lowering: How products are computed: "auto" (chosen by device, shape and dtype), "blocks", "parts",
+            "bilinear", "kernels" or "reference". All give the same result up to rounding.
         kernel: "sdpa" is torch's scaled_dot_product_attention with the relative term as its mask. "triton" is a kernel
             that skips positions outside the window. It needs half precision, a GPU, and heads with a multiple of 16
             features, at most 256. "auto" is "triton" if possible, else "sdpa".
@@ -139,9 +139,25 @@ class RelativeAttention(Layer):
         if memory is not None:
             _checked_past(memory, positions)
         context = x if memory is None else torch.cat([memory.to(x.dtype), x], dim=1)
-        query, key, value = self.q_proj(x), self.k_proj(context), self.v_proj(context)
-        distances = self.r_proj(positions[: context.shape[1]].to(x.dtype))
-        return self.out_proj(self._attend(query, key, value, distances, u, v))
+        positions = positions[: context.shape[1]].to(x.dtype)
+        options = {}
+        if self._keeps_stored(x):
+            past, options = context.shape[1] - x.shape[1], {"stored": True}
+            context, positions, u, v = (product.change_inputs(t, self.algebra) for t in (context, positions, u, v))
+            x = context[:, past:]
+        query, key = self.q_proj(x, **options), self.k_proj(context, **options)
+        value, distances = self.v_proj(context, **options), self.r_proj(positions, **options)
+        y = self.out_proj(self._attend(query, key, value, distances, u, v), **options)
+        return product.change_outputs(y, self.algebra) if options else y
+
+    def _keeps_stored(self, x: Tensor) -> bool:
+        """Whether all activations between the input and the output stay in the basis in which weights are stored.
+
+        Scores are inner products, which are the same in both bases.
+        """
+        projections = (self.q_proj, self.k_proj, self.v_proj, self.r_proj, self.out_proj)
+        are_plain = all(is_plain_linear(projection, self.algebra) for projection in projections)
+        return are_plain and product.keeps_stored(x, self.algebra, self.out_proj.lowering)
 
     def cache(
         self, memory: Float[Tensor, "batch past embed"], positions: Float[Tensor, "slots embed"]

@@ -111,6 +111,11 @@ class SparseLinear(Layer):
         if made is not None and not self.starts.is_meta:
             self.maps, self.longest = made.maps.to(self.starts.device), made.longest
 
+    def _change_basis(self, state_dict: dict[str, Any], prefix: str) -> str | None:
+        if (values := state_dict.get(f"{prefix}values")) is not None and self.algebra.change is not None:
+            state_dict[f"{prefix}values"] = values @ values.new_tensor(self.algebra.change.weights).mT
+        return None
+
     def _assembled(self, prefix: str, starts: Tensor, indices: Tensor, values: Tensor) -> TupleSparse:
         """Return the weight in a state dict, or raise an error that says what is wrong with it."""
         try:

@@ -70,8 +70,8 @@ class Transformer(Layer, nn.Transformer):
         device: The device of the parameters.
         dtype: The dtype of the parameters.
         algebra: The algebra, an `Algebra` or a name such as "M2R".
-        lowering: How products are computed: "auto" (chosen by device, shape and dtype), "blocks", "bilinear",
-            "kernels" or "reference". All give the same result up to rounding.
+        lowering: How products are computed: "auto" (chosen by device, shape and dtype), "blocks", "parts",
+            "bilinear", "kernels" or "reference". All give the same result up to rounding.
 
     >>> import torch, algebranets as an
     >>> model = an.nn.Transformer(64, 4, 2, 2, 128, batch_first=True, algebra=an.H)

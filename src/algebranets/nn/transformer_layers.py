@@ -91,8 +91,8 @@ class TransformerEncoderLayer(_TransformerLayer):
         device: The device of the parameters.
         dtype: The dtype of the parameters.
         algebra: The algebra, an `Algebra` or a name such as "M2R".
-        lowering: How products are computed: "auto" (chosen by device, shape and dtype), "blocks", "bilinear",
-            "kernels" or "reference". All give the same result up to rounding.
+        lowering: How products are computed: "auto" (chosen by device, shape and dtype), "blocks", "parts",
+            "bilinear", "kernels" or "reference". All give the same result up to rounding.
 
     >>> import torch, algebranets as an
     >>> an.nn.TransformerEncoderLayer(64, 4, 128, algebra=an.H)(torch.randn(5, 2, 64)).shape
@@ -136,8 +136,8 @@ class TransformerDecoderLayer(_TransformerLayer):
         device: The device of the parameters.
         dtype: The dtype of the parameters.
         algebra: The algebra, an `Algebra` or a name such as "M2R".
-        lowering: How products are computed: "auto" (chosen by device, shape and dtype), "blocks", "bilinear",
-            "kernels" or "reference". All give the same result up to rounding.
+        lowering: How products are computed: "auto" (chosen by device, shape and dtype), "blocks", "parts",
+            "bilinear", "kernels" or "reference". All give the same result up to rounding.
 
     >>> import torch, algebranets as an
     >>> layer = an.nn.TransformerDecoderLayer(64, 4, 128, algebra=an.H)

@@ -61,7 +61,7 @@ class AlgebraWeight:
         The axes (first, second) are (out, in), or (in, out) if ``transposed``.
 
         Args:
-            stored: The weight, or a tensor of its shape, such as its gradient or a mask.
+            stored: The weight, or a tensor in its storage layout.
 
         >>> import algebranets as an
         >>> layer = an.nn.Linear(8, 12, algebra=an.H)
@@ -70,6 +70,23 @@ class AlgebraWeight:
         torch.Size([4, 3, 2])
         """
         return product.weight_tuples(stored, self.algebra, self.transposed, self.stacks)
+
+    def stored_tuples(self, stored: Shaped[Tensor, "first second *kernel"]) -> Shaped[Tensor, "comp first second *k"]:
+        """Like `tuples`, but with the numbers as they are stored, as the components of `Algebra.stored`.
+
+        The result differs from `tuples` over algebras that are stored in another basis, such as clifford(2,0). A tuple
+        is zero in one of them if and only if it is zero in the other.
+
+        Args:
+            stored: The weight, or a tensor of its shape, such as a mask.
+
+        >>> import algebranets as an
+        >>> layer = an.nn.Linear(8, 12, algebra=an.H)
+        >>> (weight,) = layer.algebra_weights()
+        >>> weight.stored_tuples(layer.weight > 0).shape
+        torch.Size([4, 3, 2])
+        """
+        return product.stored_tuples(stored, self.algebra, self.transposed, self.stacks)
 
     def from_tuples(self, tuples: Shaped[Tensor, "comp first second *kernel"]) -> Tensor:
         """Rearrange tuples into the storage layout of this weight. It is the inverse of `tuples`.
@@ -84,6 +101,22 @@ class AlgebraWeight:
         True
         """
         return product.weight_from_tuples(tuples, self.algebra, self.transposed, self.stacks)
+
+    def from_stored_tuples(
+        self, tuples: Shaped[Tensor, "comp first second *kernel"]
+    ) -> Shaped[Tensor, "first second *kernel"]:
+        """Rearrange tuples over `Algebra.stored` into the storage layout. It is the inverse of `stored_tuples`.
+
+        Args:
+            tuples: A tensor of shape (component of `Algebra.stored` in table order, first, second, ...).
+
+        >>> import torch, algebranets as an
+        >>> layer = an.nn.Linear(8, 12, algebra=an.H)
+        >>> (weight,) = layer.algebra_weights()
+        >>> torch.equal(weight.from_stored_tuples(weight.stored_tuples(layer.weight)), layer.weight)
+        True
+        """
+        return product.weight_from_stored_tuples(tuples, self.algebra, self.transposed, self.stacks)
 
 
 def algebra_weights(layer: nn.Module) -> tuple[AlgebraWeight, ...]:

@@ -9,6 +9,7 @@ least float32, and every dimension that a tile may overrun is masked.
 
 from __future__ import annotations
 
+import torch
 import triton
 import triton.language as tl
 from triton.language.extra import cuda
@@ -125,3 +126,70 @@ def tanh(x):
 def is_interpreted() -> bool:
     """Whether Triton's interpreter runs the kernels, on the CPU."""
     return not isinstance(tanh, JITFunction)  # importing the interpreter's own class would import numpy
+
+
+# int8 numbers ---------------------------------------------------------------------------------------------------------
+
+#: Whether kernels are compiled for a GPU of NVIDIA, so that they may contain its instructions.
+HAS_PTX = tl.constexpr(torch.version.cuda is not None and not is_interpreted())
+
+
+@triton.jit
+def from_bfloat16(x):
+    """bfloat16 numbers in float32, two at once."""
+    if HAS_PTX:
+        bits = tl.inline_asm_elementwise(
+            "shl.b32 $0, $2, 16; and.b32 $1, $2, 0xFFFF0000;", "=&r,=r,r", [x], tl.uint32, True, 2
+        )
+        number = bits.to(tl.float32, bitcast=True)
+    else:
+        number = x.to(tl.float32)
+    return number
+
+
+@triton.jit
+def from_words(words):
+    """The four int8 numbers of each word in float32, in order: the last axis is four times as long."""
+    a, b, c, d = from_word(words)
+    return tl.join(tl.join(a, c), tl.join(b, d)).reshape(words.shape[:-1] + [4 * words.shape[-1]])
+
+
+@triton.jit
+def from_word(word):
+    """The four int8 numbers of a word in float32.
+
+    The bits of 2^23 + 128 + w are put together. This takes no instruction that converts integers. Those were slower for
+    the same tile at width 16384.
+    """
+    if HAS_PTX:
+        a, b, c, d = tl.inline_asm_elementwise(
+            """
+            {
+            .reg .b32 biased;
+            xor.b32 biased, $4, 0x80808080;
+            prmt.b32 $0, biased, 0x4B000000, 0x7440;
+            prmt.b32 $1, biased, 0x4B000000, 0x7441;
+            prmt.b32 $2, biased, 0x4B000000, 0x7442;
+            prmt.b32 $3, biased, 0x4B000000, 0x7443;
+            }
+            """,
+            "=r,=r,=r,=r,r", [word], (tl.uint32, tl.uint32, tl.uint32, tl.uint32), True, 1,
+        )  # fmt: skip
+        found = from_bits(a), from_bits(b), from_bits(c), from_bits(d)
+    else:
+        found = ()
+        for k in tl.static_range(4):
+            found = found + (from_int8((word >> 8 * k & 0xFF).to(tl.int8)),)
+    return found
+
+
+@triton.jit
+def from_int8(w):
+    """int8 numbers in float32, in operations that every backend has."""
+    return from_bits((w.to(tl.uint8, bitcast=True) ^ 0x80).to(tl.uint32) | 0x4B000000)
+
+
+@triton.jit
+def from_bits(bits):
+    """The number w from the bits of 2^23 + 128 + w in float32."""
+    return bits.to(tl.float32, bitcast=True) - 8388736.0

@@ -16,7 +16,7 @@ from torch import Tensor
 from algebranets import algebra as algebras
 from algebranets import checks
 from algebranets.algebra import Algebra
-from algebranets.product import auto, bilinear, blocks, kernels, reference
+from algebranets.product import auto, bilinear, blocks, kernels, parts, reference
 from algebranets.product.activation import ACTIVATIONS
 from algebranets.product.blocks.matrix import real_weight
 from algebranets.product.cells import Direction, step
@@ -27,20 +27,24 @@ from algebranets.product.layout import (
     in_format_of,
     nearest_multiple,
     num_tuples,
+    stored_tuples,
     tuple_axis,
     tuples,
+    weight_from_stored_tuples,
     weight_from_tuples,
     weight_shape,
     weight_tuples,
     whole_tuples,
 )
 from algebranets.product.pairs import dot
+from algebranets.product.parts import change_inputs, change_outputs
 
 #: The names of the lowerings, and "auto", which chooses one of them by device, shape and dtype.
-Lowering = Literal["auto", "blocks", "bilinear", "kernels", "reference"]
+Lowering = Literal["auto", "blocks", "parts", "bilinear", "kernels", "reference"]
 
 _LOWERINGS: dict[str, ModuleType] = {
     "blocks": blocks,
+    "parts": parts,
     "bilinear": bilinear,
     "kernels": kernels,
     "reference": reference,
@@ -51,6 +55,8 @@ __all__ = [
     "Geometry",
     "Lowering",
     "cat",
+    "change_inputs",
+    "change_outputs",
     "check_lowering",
     "chunk",
     "conv",
@@ -58,6 +64,7 @@ __all__ = [
     "from_tuples",
     "in_format_of",
     "join_heads",
+    "keeps_stored",
     "linear",
     "nearest_multiple",
     "num_tuples",
@@ -66,9 +73,11 @@ __all__ = [
     "split",
     "split_heads",
     "step",
+    "stored_tuples",
     "tuple_axis",
     "tuples",
     "tuples_per_head",
+    "weight_from_stored_tuples",
     "weight_from_tuples",
     "weight_shape",
     "weight_tuples",
@@ -85,6 +94,7 @@ def linear(
     lowering: Lowering = "auto",
     stacks: int = 1,
     activation: str | None = None,
+    stored: bool = False,
 ) -> Float[Tensor, "*batch out"]:
     """A linear layer over an algebra: ``y_o = activation(sum_i w_oi . x_i + b_o)``.
 
@@ -96,6 +106,7 @@ def linear(
         lowering: How the product is computed; "auto" chooses by device, shape and dtype (see `product.auto`).
         stacks: The number of layers in ``weight`` and ``bias``. Their outputs follow one another in the last axis.
         activation: None, "relu", "silu", "gelu", "sigmoid" or "tanh".
+        stored: Whether ``x`` and the result are in the basis in which weights are stored (see `keeps_stored`).
 
     >>> import torch
     >>> from algebranets.algebra import C
@@ -104,6 +115,9 @@ def linear(
     tensor([[-4.,  3.]])
     """
     algebra = algebras.get(algebra)
+    if stored and algebra.change is not None:
+        bias = None if bias is None else parts.change_inputs(bias.unflatten(0, (stacks, -1)), algebra).flatten()
+        algebra = algebra.stored
     num_out, num_in = num_tuples(weight, algebra, stacks)
     _check_bias(bias, stacks * num_out * algebra.dim)
     if x.shape[-1] != num_in * algebra.dim:
@@ -182,6 +196,16 @@ def recurrent(
     if lowering == "auto":
         lowering = auto.recurrent(mode, x, directions, algebra, batch_sizes)
     return _named(lowering).recurrent(mode, x, state, directions, algebra, batch_sizes)
+
+
+def keeps_stored(x: Tensor, algebra: Algebra | str, lowering: Lowering) -> bool:
+    """Whether layers that follow one another should keep activations in the basis in which weights are stored.
+
+    Over an algebra that is stored in another basis, the changes of basis between two linear maps cancel if nothing
+    comes between them that acts on components. Inner products of tuples may come between them: they are the same in
+    both bases.
+    """
+    return algebras.get(algebra).change is not None and lowering in ("auto", "parts") and bilinear.is_safe(x)
 
 
 def check_lowering(lowering: str) -> None:

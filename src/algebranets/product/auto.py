@@ -39,6 +39,19 @@ class Gpu:
     decode_folded_rows: int = 4
     decode_folded_rows_half: int = 64
     decode_folded_multiplies: int = 1 << 28
+    #: The largest number of components for which `decode_linear` is faster than blocks, for several rows and for one,
+    #: unless weights are folded. Found by trials at width 8192: over M2H, with one row `decode_linear` was four times
+    #: as fast as blocks, but slower than torch.nn with 8 rows. With 32 components, blocks were always faster.
+    decode_dim: int = 8
+    decode_dim_one_row: int = 16
+    #: The largest number of rows for which `decode_linear` changes the basis in registers if weights are folded. For
+    #: more rows, changes of basis are passes of their own. Found by trials over clifford(2,0) at width 8192;
+    #: parts-h200.jsonl has 8 rows, where registers are used, and 32.
+    changed_rows: int = 16
+    #: For each number that changes of basis move, a convolution must save this many multiplies to be faster in another
+    #: basis. Found by trials over clifford(2,0) and clifford(3,0): 256 channels save 288, and blocks were faster; 512
+    #: channels save 576, and blocks were slower. parts-h200.jsonl: conv2d.
+    conv_multiplies_a_number: int = 400
     #: The largest number of rows for which one kernel computes all gates of a recurrent cell. For more rows, tensor
     #: cores compute the products. Found by trials; no benchmark row supports it.
     step_rows: int = 2
@@ -103,24 +116,28 @@ class Cpu:
 
 GPU, CPU = Gpu(), Cpu()
 
-Way = Literal["blocks", "bilinear", "kernels"]
+Way = Literal["blocks", "parts", "bilinear", "kernels"]
 SparseWay = Literal["pick", "fill", "numbers", "blocks", "dense"]
 
 # Layers ---------------------------------------------------------------------------------------------------------------
 
 
 def linear(x: Tensor, weight: Tensor, algebra: Algebra, num_in: int, num_out: int) -> Way:
-    """Choose "kernels" for few rows without gradients, "bilinear" for many rows of many tuples, else "blocks"."""
-    if not device.is_usable(x):
-        return "blocks"
-    if _decodes(x, weight, algebra):
-        return "kernels"
-    return "bilinear" if _saves_multiplies(x, algebra, num_in, num_out) else "blocks"
+    """Choose "kernels" for few rows without gradients, "bilinear" for many rows of many tuples, else "parts"."""
+    if device.is_usable(x):
+        if _decodes(x, weight, algebra):
+            return "kernels"
+        if _saves_multiplies(x, algebra, num_in, num_out):
+            return "bilinear"
+    return "blocks" if algebra.change is None else "parts"
 
 
 def conv(x: Tensor, weight: Tensor, algebra: Algebra, geometry: Geometry) -> Way:
-    """Choose "kernels" for depthwise convolutions, else "blocks"."""
-    return "kernels" if device.is_usable(x) and is_depthwise(x, weight, algebra, geometry) else "blocks"
+    """Choose "kernels" for depthwise convolutions, "parts" where changes of basis pay, else "blocks"."""
+    if device.is_usable(x) and is_depthwise(x, weight, algebra, geometry):
+        return "kernels"
+    pays = algebra.change is not None and (not device.is_usable(x) or _changes_pay(weight, algebra))
+    return "parts" if pays else "blocks"
 
 
 def recurrent(
@@ -146,7 +163,7 @@ def sparse(x: Tensor, w: TupleSparse) -> SparseWay:
     if _has_sparse_kernels(x, w):
         return "pick" if _picks(x, w) else "fill"
     if _has_sparse_formats(x, w.values):
-        rows = prod(x.shape[:-1]) * max(block.num_copies for block in w.algebra.blocks)
+        rows = prod(x.shape[:-1]) * max(block.num_copies for block in w.algebra.stored.blocks)
         return "blocks" if rows >= CPU.block_sparse_rows else "numbers"
     return "dense"
 
@@ -186,9 +203,12 @@ def is_gru_scan(
     return all(gru_scan.fits(num_rows, num_units, x.device) for num_rows, num_units in shapes)
 
 
-def steps_at_once(x: Tensor) -> bool:
-    """Whether one kernel computes all gates of a recurrent cell for these rows, (batch, features)."""
-    return len(x) <= GPU.step_rows
+def steps_at_once(x: Tensor, algebra: Algebra) -> bool:
+    """Whether one kernel computes all gates of a recurrent cell for these rows, (batch, features).
+
+    The kernel needs weights in the basis of the table.
+    """
+    return algebra.change is None and len(x) <= GPU.step_rows
 
 
 def takes_window_attention(query: Tensor, num_heads: int) -> bool:
@@ -196,6 +216,27 @@ def takes_window_attention(query: Tensor, num_heads: int) -> bool:
     size = query.shape[-1] // num_heads
     is_half = device.is_usable(query) and query.dtype.itemsize == 2
     return is_half and size % GPU.head_unit == 0 and size <= GPU.max_head
+
+
+def decodes_int8(x: Tensor, weight: Tensor, bias: Tensor | None, algebra: Algebra, lowering: str) -> bool:
+    """Whether `decode_linear` reads an int8 weight: on a GPU, for few rows without gradients, over R too.
+
+    With lowering "kernels", it does so for any number of rows.
+    """
+    if not device.is_usable(x) or records_gradients(x, bias):
+        return False
+    dtype, rows = precision(x), prod(x.shape[:-1])
+    is_cast = torch.is_autocast_enabled(x.device.type)
+    if dtype not in _DECODED or not (bias is None or is_cast or bias.dtype == x.dtype):
+        return False
+    if algebra.change is not None and not changes_in_registers(algebra, rows):
+        return False
+    return lowering == "kernels" or _are_few(rows, weight, algebra, dtype.itemsize)
+
+
+def changes_in_registers(algebra: Algebra, num_rows: int) -> bool:
+    """Whether `decode_linear` changes the basis of inputs and outputs, for an algebra that is stored in another one."""
+    return _decodes_dim(algebra, num_rows) and (not algebra.stored.folded or num_rows <= GPU.changed_rows)
 
 
 def takes_decode_kernels(x: Tensor) -> bool:
@@ -236,12 +277,30 @@ def _decodes(x: Tensor, weight: Tensor, algebra: Algebra) -> bool:
         return False
     if x.dtype != weight.dtype or x.dtype not in _DECODED or precision(x) != weight.dtype:
         return False
-    rows = prod(x.shape[:-1])
-    if not algebra.folded:
-        return 0 < rows <= GPU.decode_rows
-    copies = rows * algebra.blocks[0].num_copies
+    return _are_few(prod(x.shape[:-1]), weight, algebra, x.dtype.itemsize)
+
+
+def _are_few(rows: int, weight: Tensor, algebra: Algebra, itemsize: int) -> bool:
+    """Whether rows with numbers of ``itemsize`` bytes are few enough for `decode_linear` to be faster than blocks."""
+    if not algebra.stored.folded or (algebra.change is not None and changes_in_registers(algebra, rows)):
+        return 0 < rows <= GPU.decode_rows and _decodes_dim(algebra, rows)
+    copies = rows * algebra.stored.blocks[0].num_copies
     fits = copies <= GPU.decode_folded_rows_half and copies * weight.numel() <= GPU.decode_folded_multiplies
-    return copies > 0 and (copies <= GPU.decode_folded_rows or (x.dtype.itemsize == 2 and fits))
+    return copies > 0 and (copies <= GPU.decode_folded_rows or (itemsize == 2 and fits))
+
+
+def _changes_pay(weight: Tensor, algebra: Algebra) -> bool:
+    """Whether a convolution saves more multiplies in the basis of `Algebra.stored` than changes of basis cost."""
+    first, second = num_tuples(weight, algebra)
+    costs = (sum(block.num_copies * block.size**2 for block in over.blocks) for over in (algebra, algebra.stored))
+    by_table, by_parts = costs
+    saved = (by_table - by_parts) * first * second * prod(weight.shape[2:])
+    return saved > GPU.conv_multiplies_a_number * 2 * algebra.dim * (first + second)
+
+
+def _decodes_dim(algebra: Algebra, num_rows: int) -> bool:
+    """Whether an algebra has few enough components for `decode_linear` to multiply by its table."""
+    return algebra.dim <= (GPU.decode_dim_one_row if num_rows == 1 else GPU.decode_dim)
 
 
 def _saves_multiplies(x: Tensor, algebra: Algebra, num_in: int, num_out: int) -> bool:
@@ -251,8 +310,11 @@ def _saves_multiplies(x: Tensor, algebra: Algebra, num_in: int, num_out: int) ->
         return False
     is_half = dtype.itemsize == 2
     growth, most = (algorithm.half_growth, GPU.max_growth_half) if is_half else (algorithm.growth, GPU.max_growth)
-    saved = (sum(block.num_copies * block.size**2 for block in algebra.blocks) - algorithm.rank) * num_in * num_out
+    multiplies = sum(block.num_copies * block.size**2 for block in algebra.stored.blocks)
+    saved = (multiplies - algorithm.rank) * num_in * num_out
     moved = (algebra.dim + algorithm.rank) * (num_in + num_out)
+    if algebra.change is not None:  # changes of basis move this much
+        moved -= 2 * algebra.dim * (num_in + num_out)
     on_tensor_cores = is_half or (dtype == torch.float32 and torch.backends.cuda.matmul.allow_tf32)
     least = GPU.multiplies_a_number_half if on_tensor_cores else GPU.multiplies_a_number
     return growth <= most and saved > least * moved

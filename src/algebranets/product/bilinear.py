@@ -22,10 +22,11 @@ from torch import Tensor
 from algebranets.algebra import Algebra
 from algebranets.ops import device
 from algebranets.ops.combine import Matrix, combine
-from algebranets.ops.device import is_channels_last, precision
+from algebranets.ops.device import precision
 from algebranets.product import blocks
 from algebranets.product.blocks import recurrent
 from algebranets.product.geometry import Geometry
+from algebranets.product.grids import as_grid, as_images
 
 __all__ = ["conv", "linear", "recurrent"]
 
@@ -56,10 +57,10 @@ def conv(x: Tensor, weight: Tensor, bias: Tensor | None, algebra: Algebra, geome
     rank = algebra.bilinear.rank
     weights = _combine_weight(weight, algebra, transposed=geometry.transposed).flatten(0, 1)
     kernel = weight.shape[2:]
-    images = _as_images(_combine_inputs(_as_grid(x, algebra.dim), algebra, across=rank), x)
+    images = as_images(_combine_inputs(as_grid(x, algebra.dim), algebra, across=rank), x)
     wider = replace(geometry, groups=rank * geometry.groups)
     y = wider.convolve(images, weights.unflatten(1, (weights.shape[1] // prod(kernel), *kernel)))
-    y = _as_images(_combine_outputs(_as_grid(y, rank), algebra), y)
+    y = as_images(_combine_outputs(as_grid(y, rank), algebra), y)
     return y if bias is None else y + bias.to(y.dtype).reshape(-1, *[1] * geometry.num_axes)
 
 
@@ -99,11 +100,12 @@ def _combine_weight(
     weight: Tensor, algebra: Algebra, stacks: int = 1, transposed: bool = False
 ) -> Float[Tensor, "rank first second"]:
     """The R combinations of a stored weight. Stacks are part of ``first``, and the axes of the kernel of ``second``."""
-    coefficients = algebra.bilinear.weights
+    stored = algebra.stored
+    coefficients = stored.bilinear.weights
     first, second, *kernel = weight.shape
-    if algebra.folded:
-        size = algebra.blocks[0].size
-        cells = algebra.blocks[0].transposed_cells if transposed else algebra.blocks[0].cells
+    if stored.folded:
+        size = stored.blocks[0].size
+        cells = stored.blocks[0].transposed_cells if transposed else stored.blocks[0].cells
         coefficients = _in_order(coefficients, tuple(cell.index(1) for cell in cells))
         grid = weight.reshape(stacks, size, first // (stacks * size), size, second // size * prod(kernel))
     else:
@@ -114,20 +116,3 @@ def _combine_weight(
 
 def _in_order(rows: Matrix, order: tuple[int, ...]) -> Matrix:
     return tuple(tuple(row[c] for c in order) for row in rows)
-
-
-def _as_grid(x: Tensor, dim: int) -> Tensor:
-    """Reshape images to a grid of ``dim`` components. Its rows are places if ``x`` is channels_last, else images."""
-    batch, channels, *size = x.shape
-    if is_channels_last(x):
-        return x.movedim(1, -1).reshape(1, 1, batch * prod(size), dim, channels // dim)
-    return x.reshape(1, 1, batch, dim, channels // dim * prod(size))
-
-
-def _as_images(grid: Tensor, like: Tensor) -> Tensor:
-    """Reshape a grid to images with the size and memory format of ``like``. The number of channels may differ."""
-    batch, _, *size = like.shape
-    columns = grid.shape[3] * grid.shape[4]
-    if is_channels_last(like):
-        return grid.reshape(batch, *size, columns).movedim(-1, 1)
-    return grid.reshape(batch, columns // prod(size), *size)

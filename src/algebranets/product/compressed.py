@@ -1,8 +1,9 @@
 """Tuple-sparse weights: the tuples that are not zero, sorted by output, each with the index of its input.
 
 A weight has ``num_out`` x ``num_in`` tuples. Those of output o that are not zero are numbered from ``starts[o]`` up to
-``starts[o + 1]``, exclusive. ``values``, (tuple, component in table order), has their components, and ``indices`` has
-their inputs. A tuple has one index for all its components. An index takes two bytes if ``num_in`` allows, else four.
+``starts[o + 1]``, exclusive. ``values``, (tuple, component), has their components over `Algebra.stored`, in the order
+of its table, and ``indices`` has their inputs. A tuple has one index for all its components. An index takes two bytes
+if ``num_in`` allows, else four.
 
 ``maps``, (output, span), has the same information for kernels that fill tiles: one number for every 32 inputs of an
 output. The bits of its lower half say which of the inputs have a tuple. Its upper half is the number of tuples of the
@@ -19,7 +20,7 @@ from torch import Tensor
 
 from algebranets.algebra import Algebra
 from algebranets.ops.sparse_linear.maps import SPAN
-from algebranets.product.layout import weight_from_tuples, weight_tuples
+from algebranets.product.layout import stored_tuples, weight_from_stored_tuples
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ def compress(weight: Tensor, algebra: Algebra) -> TupleSparse:
     >>> torch.equal(expand(w), layer.weight)
     True
     """
-    tuples = weight_tuples(weight, algebra)
+    tuples = stored_tuples(weight, algebra)
     kept = (tuples != 0).any(0)
     out, inp = kept.nonzero(as_tuple=True)
     starts = torch.zeros(len(kept) + 1, dtype=torch.int32, device=weight.device)
@@ -117,7 +118,7 @@ def expand(w: TupleSparse) -> Tensor:
     """Expand a tuple-sparse weight to a stored weight. This is the inverse of `compress`."""
     tuples = w.values.new_zeros(w.algebra.dim, w.num_out, w.num_in)
     tuples[:, outputs(w.starts, len(w.indices)), w.indices.long()] = w.values.T
-    return weight_from_tuples(tuples, w.algebra)
+    return weight_from_stored_tuples(tuples, w.algebra)
 
 
 def outputs(starts: Tensor, num_tuples: int) -> Tensor:

@@ -6,6 +6,7 @@ Decoding kernels have no gradients. When gradients are recorded, the product goe
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
 import torch
 import torch.nn.functional as F
@@ -19,7 +20,7 @@ from algebranets.ops.decode_step import decode_step
 from algebranets.ops.depthwise import depthwise
 from algebranets.ops.device import cast_for_autocast, precision, records_gradients, sum_dtype
 from algebranets.ops.gru_scan import gru_scan
-from algebranets.product import auto, blocks, cells
+from algebranets.product import auto, blocks, cells, parts
 from algebranets.product.activation import ACTIVATIONS
 from algebranets.product.blocks.matrix import join, matrix, split
 from algebranets.product.cells import MODES, Direction
@@ -38,8 +39,11 @@ def linear(
     """``activation(w . x + b)``, by a kernel for few rows that reads compact weights once."""
     _check(x)
     if records_gradients(x, weight, bias):
-        return ACTIVATIONS[activation](blocks.linear(x, weight, bias, algebra, stacks))
-    return decode_linear(x, weight, bias, algebra, stacks, activation)
+        return ACTIVATIONS[activation](parts.linear(x, weight, bias, algebra, stacks))
+    if algebra.change is None or auto.changes_in_registers(algebra, prod(x.shape[:-1])):
+        return decode_linear(x, weight, bias, algebra, stacks, activation)
+    y = decode_linear(parts.change_inputs(x, algebra), weight, None, algebra.stored, stacks)
+    return ACTIVATIONS[activation](parts.change_outputs(y, algebra, bias, stacks))
 
 
 def conv(x: Tensor, weight: Tensor, bias: Tensor | None, algebra: Algebra, geometry: Geometry) -> Tensor:
@@ -116,7 +120,7 @@ def _step(
     """One step of a recurrent layer. ``x`` and the states are (1, batch, features)."""
     w_ih, w_hh, b_ih, b_hh, _ = direction
     before = [s[0] for s in state]
-    if auto.steps_at_once(x[0]):
+    if auto.steps_at_once(x[0], algebra):
         new = decode_step(mode, x[0], before, (w_ih, w_hh), (b_ih, b_hh), algebra)
     else:
         gates = MODES[mode].num_gates
@@ -130,11 +134,11 @@ def _scan(x: Tensor, state: Tensor, directions: list[Direction], algebra: Algebr
     """A GRU over a sequence. ``x`` is (time, batch, features), and ``state`` is (direction, batch, features)."""
     outputs, finals = [], []
     for d, direction in enumerate(directions):
-        parts = split(x, algebra, dim=-1), split(state[d], algebra, dim=-1)
-        biases = _scan_biases(direction, state, algebra)
+        gates = _scan_gates(x, direction.w_ih, algebra)
+        firsts, biases = split(state[d], algebra, dim=-1), _scan_biases(direction, state, algebra)
         found = [
-            _scan_block(part, first, direction[:2], bias, (algebra, block), reverse=d == 1)
-            for part, first, bias, block in zip(*parts, biases, algebra.blocks, strict=True)
+            _scan_block(part, first, direction.w_hh, bias, (algebra, block), reverse=d == 1)
+            for part, first, bias, block in zip(gates, firsts, biases, algebra.blocks, strict=True)
         ]
         outputs.append(join([output for output, _ in found], dim=-1))
         finals.append(join([final for _, final in found], dim=-1))
@@ -144,20 +148,30 @@ def _scan(x: Tensor, state: Tensor, directions: list[Direction], algebra: Algebr
     return both, (torch.stack(finals),)
 
 
+def _scan_gates(x: Tensor, w_ih: Tensor, algebra: Algebra) -> list[Tensor]:
+    """The gates' inputs for each block of the algebra, (time, batch, copy, gate and component and tuple)."""
+    dtype = precision(x)
+    if algebra.change is not None:
+        gates = parts.linear(x, w_ih, None, algebra, stacks=3).unflatten(-1, (3, -1))
+        own = zip(split(gates, algebra, dim=-1), algebra.blocks, strict=True)
+        return [part.unflatten(-1, (block.num_copies, -1)).transpose(2, 3).flatten(3) for part, block in own]
+    found = []
+    for part, block in zip(split(x, algebra, dim=-1), algebra.blocks, strict=True):
+        w = matrix(w_ih, algebra, block, stacks=3, dtype=dtype).to(dtype)
+        found.append(F.linear(part.to(dtype).unflatten(-1, (block.num_copies, -1)), w))
+    return found
+
+
 def _scan_block(
-    x: Tensor,
-    state: Tensor,
-    weights: tuple[Tensor, Tensor],
-    bias: Tensor,
-    over: tuple[Algebra, Block],
-    reverse: bool,
+    gates: Tensor, state: Tensor, w_hh: Tensor, bias: Tensor, over: tuple[Algebra, Block], reverse: bool
 ) -> tuple[Tensor, Tensor]:
     """The part of one direction that belongs to one block of the algebra. Each copy of the block is one more row."""
-    (algebra, block), dtype = over, precision(x)
-    w_ih, w_hh = (matrix(w, algebra, block, stacks=3, dtype=dtype).to(dtype) for w in weights)
-    rows = x.to(dtype).reshape(x.shape[0], x.shape[1] * block.num_copies, x.shape[2] // block.num_copies)
-    output, final = gru_scan(F.linear(rows, w_ih), state.to(dtype).reshape(rows.shape[1], -1), w_hh, bias, reverse)
-    return output.reshape(*x.shape[:2], -1), final.reshape(x.shape[1], -1)
+    (algebra, block), dtype = over, gates.dtype
+    w = matrix(w_hh, algebra, block, stacks=3, dtype=dtype).to(dtype)
+    num_steps, batch = gates.shape[:2]
+    rows = gates.flatten(1, 2)
+    output, final = gru_scan(rows, state.to(dtype).reshape(rows.shape[1], -1), w, bias, reverse)
+    return output.reshape(num_steps, batch, -1), final.reshape(batch, -1)
 
 
 def _scan_biases(direction: Direction, state: Tensor, algebra: Algebra) -> list[Tensor]:

@@ -1,9 +1,10 @@
 """Memory layouts of activations and of stored weights.
 
 Activations are planar: a channel axis of size A * n holds n tuples component by component, in `Algebra.order`.
-A weight with ``first`` x ``second`` tuples has as many axes as torch's. It is stored
+A weight with ``first`` x ``second`` tuples has as many axes as torch's. It is stored as a weight over
+`Algebra.stored`: the algebra itself, or the direct sum of matrix algebras as which its products are computed. It is
 
-- folded, ``(k * first, k * second, *kernel)``, if the algebra is `Algebra.folded` (R and M_n(R)). The stored weight is
+- folded, ``(k * first, k * second, *kernel)``, if that algebra is `Algebra.folded` (R and M_n(R)). The stored weight is
   then rho(w), the matrix that multiplies;
 - planar, ``(A * first, second, *kernel)``, component by component in table order, for every other algebra.
 
@@ -13,15 +14,16 @@ follow one another along the first axis, as in torch's ``weight_ih`` (gates) and
 
 from __future__ import annotations
 
-from math import floor
+from math import floor, prod
 
 import torch
-from jaxtyping import Shaped
+from jaxtyping import Float, Shaped
 from torch import Tensor
 
 from algebranets import algebra as algebras
 from algebranets import checks
 from algebranets.algebra import Algebra
+from algebranets.ops.combine import Matrix, combine
 from algebranets.ops.device import is_channels_last
 
 
@@ -121,7 +123,7 @@ def weight_shape(
 ) -> tuple[int, ...]:
     """The shape in which a weight of ``first`` x ``second`` tuples is stored."""
     algebra = algebras.get(algebra)
-    size = max(block.size for block in algebra.blocks)  # rho(w) may be larger than the stored weight
+    size = max(block.size for block in (*algebra.blocks, *algebra.stored.blocks))  # rho(w) may be larger than w
     checks.size("a weight", (stacks * size * first, size * second, *kernel))
     rows, columns = _unit(algebra)
     return checks.size("a weight", (stacks * rows * first, columns * second, *kernel))
@@ -145,11 +147,8 @@ def weight_tuples(
 ) -> Shaped[Tensor, "comp first second *kernel"]:
     """Split a stored weight into (component in table order, first, second, ...). Stacks are part of ``first``."""
     algebra = algebras.get(algebra)
-    if not algebra.folded:
-        return weight.unflatten(0, (stacks, algebra.dim, -1)).transpose(0, 1).flatten(1, 2)
-    size = algebra.blocks[0].size
-    cells = weight.unflatten(1, (size, -1)).unflatten(0, (stacks, size, -1))  # (stack, row, first, column, second, ...)
-    return torch.stack([cells[:, p, :, q].flatten(0, 1) for p, q in _places(algebra, transposed)])
+    t = stored_tuples(weight, algebra, transposed, stacks)
+    return t if algebra.change is None else _change(t, algebra.change.tuples, algebra)
 
 
 def weight_from_tuples(
@@ -157,13 +156,50 @@ def weight_from_tuples(
 ) -> Tensor:
     """Store a weight that is given by its components. This is the inverse of `weight_tuples`."""
     algebra = algebras.get(algebra)
-    split = t.unflatten(1, (stacks, -1))
-    if not algebra.folded:
+    t = t if algebra.change is None else _change(t, algebra.change.weights, algebra)
+    return weight_from_stored_tuples(t, algebra, transposed, stacks)
+
+
+def stored_tuples(
+    weight: Shaped[Tensor, "first second *kernel"], algebra: Algebra, transposed: bool = False, stacks: int = 1
+) -> Shaped[Tensor, "comp first second *kernel"]:
+    """Split a stored weight into (component of `Algebra.stored` in table order, first, second, ...).
+
+    Every number stays as it is, so the weight may also be a mask.
+    """
+    stored = algebra.stored
+    if not stored.folded:
+        return weight.unflatten(0, (stacks, stored.dim, -1)).transpose(0, 1).flatten(1, 2)
+    size = stored.blocks[0].size
+    cells = weight.unflatten(1, (size, -1)).unflatten(0, (stacks, size, -1))  # (stack, row, first, column, second, ...)
+    return torch.stack([cells[:, p, :, q].flatten(0, 1) for p, q in _places(stored, transposed)])
+
+
+def weight_from_stored_tuples(
+    t: Shaped[Tensor, "comp first second *kernel"], algebra: Algebra, transposed: bool = False, stacks: int = 1
+) -> Shaped[Tensor, "first second *kernel"]:
+    """Store a weight that is given by its components over `Algebra.stored`. This is the inverse of `stored_tuples`."""
+    stored, split = algebra.stored, t.unflatten(1, (stacks, -1))
+    if not stored.folded:
         return split.transpose(0, 1).flatten(0, 2)
-    size = algebra.blocks[0].size
-    places = _places(algebra, transposed)
+    size = stored.blocks[0].size
+    places = _places(stored, transposed)
     rows = [torch.cat([split[places.index((p, q))] for q in range(size)], dim=2) for p in range(size)]
     return torch.cat(rows, dim=1).flatten(0, 1)
+
+
+def _change(
+    t: Shaped[Tensor, "comp first second *kernel"], matrix: Matrix, algebra: Algebra
+) -> Float[Tensor, "comp first second *kernel"]:
+    """Change the basis of tuples. Row n of ``matrix`` has the coefficients of new component n."""
+    if not t.is_floating_point():
+        raise ValueError(
+            f"weights over {algebra.name} are stored in another basis (see Algebra.stored), so they must be "
+            f"floating-point numbers; got {t.dtype}. For a mask, use stored_tuples and weight_from_stored_tuples."
+        )
+    first, second, *kernel = t.shape[1:]
+    grid = t.reshape(1, algebra.dim, first, 1, second * prod(kernel))
+    return combine(grid, matrix).reshape(algebra.dim, first, second, *kernel)
 
 
 def _axis(x: Tensor, dim: int) -> int:
@@ -191,7 +227,8 @@ def _check_whole_tuples(features: int, algebra: Algebra, what: str, hint: str = 
 
 def _unit(algebra: Algebra) -> tuple[int, int]:
     """The size of one tuple along the first and along the second axis of a stored weight."""
-    return (algebra.blocks[0].size,) * 2 if algebra.folded else (algebra.dim, 1)
+    stored = algebra.stored
+    return (stored.blocks[0].size,) * 2 if stored.folded else (stored.dim, 1)
 
 
 def _places(algebra: Algebra, transposed: bool) -> list[tuple[int, int]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from math import prod
 
@@ -14,7 +15,7 @@ from torch import Tensor
 from algebranets.algebra import Algebra, Block
 from algebranets.ops.combine import Matrix, combine
 from algebranets.ops.sparse_linear import sparse_linear
-from algebranets.product import auto, blocks
+from algebranets.product import auto, blocks, parts
 from algebranets.product.activation import ACTIVATIONS
 from algebranets.product.blocks.matrix import join, split
 from algebranets.product.compressed import TupleSparse, expand
@@ -29,6 +30,9 @@ def linear(
             f"the input's last axis must hold {w.num_in * w.algebra.dim} features "
             f"({w.num_in} {w.algebra.name} tuples); got shape {tuple(x.shape)}."
         )
+    if w.algebra.change is not None:
+        y = linear(parts.change_inputs(x, w.algebra), replace(w, algebra=w.algebra.stored))
+        return ACTIVATIONS[activation](parts.change_outputs(y, w.algebra, bias))
     way = auto.sparse(x, w)
     if way in ("pick", "fill"):
         weight = (w.starts, w.indices, w.values, w.maps)

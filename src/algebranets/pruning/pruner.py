@@ -67,7 +67,7 @@ class Pruner:
         schedule: How the share grows: "cubic", "one-shot" (the target at ``begin``) or "constant" (the target from the
             start).
         criterion: The measure of a tuple's size: "norm", "determinant", "smallest-eigenvalue" or "largest-eigenvalue".
-        unit: "tuple" to prune whole tuples, or "component" to prune single numbers by their absolute values.
+        unit: "tuple" to prune whole tuples, or "component" to prune single stored numbers by their absolute values.
         scope: "layer" to prune the smallest units of each weight, or "global" to prune the smallest of the whole model.
         regrow: Whether pruned tuples keep learning, and come back when they become larger than kept tuples (Lin et al.,
             2020).
@@ -191,17 +191,20 @@ class Pruner:
         for weight, size, part in zip(self.weights, sizes, parts, strict=True):
             kept = _mask(weight).kept
             mask = part.view_as(size).expand(weight.algebra.dim, *size.shape[-kept.dim() :])
-            kept.copy_(weight.from_tuples(mask))
+            kept.copy_(weight.from_stored_tuples(mask))
 
     def _sizes(self, weight: Weight) -> Tensor:
         """The size of each tuple or component. Pruned ones that must not come back have size -1."""
         whole = _unmasked(weight)
         _check_finite(weight, whole)
-        tuples = weight.tuples(whole.to(torch.promote_types(whole.dtype, torch.float32)))
-        sizes = tuples.abs() if self.unit == "component" else CRITERIA[self.criterion](tuples, weight.algebra)
+        whole = whole.to(torch.promote_types(whole.dtype, torch.float32))
+        if self.unit == "component":
+            sizes = weight.stored_tuples(whole).abs()
+        else:
+            sizes = CRITERIA[self.criterion](weight.tuples(whole), weight.algebra)
         if self.regrow:
             return sizes
-        kept = weight.tuples(_mask(weight).kept)
+        kept = weight.stored_tuples(_mask(weight).kept)
         return torch.where(kept if self.unit == "component" else kept.any(0), sizes, -1)
 
     @property

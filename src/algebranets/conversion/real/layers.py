@@ -126,6 +126,16 @@ def sparse_linear(layer: Any, real: RealParameters) -> nn.Module:
     return _filled(made, weight, real.same(layer.bias))
 
 
+def quantized_linear(layer: Any, real: RealParameters) -> nn.Module:
+    """`torch.nn.Linear` with the dequantized weight, in the dtype of the bias, or in float32 without a bias."""
+    made = nn.Linear(layer.in_features, layer.out_features, layer.bias is not None, device="meta")
+    dtype = torch.float32 if layer.bias is None else layer.bias.dtype
+    weight = real.make(
+        layer.weight, lambda _: real_weight(layer.dequantized(dtype), layer.algebra), layer.algebra, "quantized"
+    )
+    return _filled(made, weight, real.same(layer.bias))
+
+
 def sparse_conv(layer: Any, real: RealParameters) -> nn.Module:
     """torch's 1 x 1 convolution. The layer's child ``linear`` is already torch's."""
     inner, num_axes = layer.linear, len(layer.stride)
@@ -173,6 +183,7 @@ TWINS: dict[type, Twin] = {
     ann.Embedding: embedding,
     ann.EmbeddingBag: embedding_bag,
     ann.Bilinear: bilinear,
+    ann.QuantizedLinear: quantized_linear,
     ann.SparseLinear: sparse_linear,
     ann.SparseConv: sparse_conv,
     LogitHead: logit_head,

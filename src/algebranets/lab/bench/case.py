@@ -86,7 +86,8 @@ def make_on_device(make_layer: Callable[[], nn.Module], run: Run) -> nn.Module:
     with torch.device(run.device):  # a CPU is slow to initialize large layers
         layer = make_layer()
     layer.to(run.device, run.stored)
-    return layer.to(memory_format=torch.channels_last) if run.on_gpu else layer
+    has_volumes = any(p.dim() == 5 for p in layer.parameters())  # torch has channels_last for 4 axes only
+    return layer.to(memory_format=torch.channels_last) if run.on_gpu and not has_volumes else layer
 
 
 def fit_width(width: int, algebra: Algebra) -> int:
@@ -185,10 +186,10 @@ def cost_of(layer: nn.Module, x: Tensor, run: Run) -> Cost | None:
 
 
 def num_multiply_adds(layer: nn.Module, x: Tensor, y: Any) -> int:
-    """The multiply-adds of one forward by the algebra's table, even if a lowering needs fewer."""
+    """The multiply-adds of one forward by the table of `Algebra.stored`, even if a lowering needs fewer."""
     work = accounting.work(layer, (x,), y)
     assert work is not None
-    uses = (p.tuples.numel() // p.algebra.dim * p.times * p.algebra.multiplies for p in work.products)
+    uses = (p.tuples.numel() // p.algebra.dim * p.times * p.algebra.stored.multiplies for p in work.products)
     return sum(uses) + work.others
 
 

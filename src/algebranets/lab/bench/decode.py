@@ -1,7 +1,8 @@
 """Benchmark of decoding: linear layers on few rows, forward only.
 
 Reading weights takes most of the time. A chain of different layers is timed as one (`bench.chain`). The real chain has
-as many layers as ours.
+as many layers as ours. Quantized layers are compared with real layers in the run's precision, and with our own layers
+that are not quantized.
 """
 
 from __future__ import annotations
@@ -14,11 +15,13 @@ from torch import Tensor, nn
 
 from algebranets import algebra as algebras
 from algebranets import nn as ann
+from algebranets import product
 from algebranets.algebra import Algebra
 from algebranets.lab.bench.case import check_error, difference, fit_width, num_multiply_adds, num_parameters, width_for
 from algebranets.lab.bench.chain import chain_length, forward_step
 from algebranets.lab.bench.rows import Cost, Row, make_row
 from algebranets.lab.bench.timing import Run, Step, race
+from algebranets.nn.quantization import quantize
 from algebranets.product import Lowering
 
 ALGEBRAS = ("C", "H", "M2R", "M4R", "M2C")
@@ -34,10 +37,12 @@ class _Chains:
     real: nn.Sequential
     smaller: nn.Sequential
     loop: nn.Sequential
+    #: Our layers before they were quantized; None if they are not.
+    dense: nn.Sequential | None
 
     @property
     def share(self) -> float:
-        return num_parameters(self.ours) / num_parameters(self.real)
+        return num_parameters(self.loop) / num_parameters(self.real)  # without the scales of quantized weights
 
 
 def measure(
@@ -47,6 +52,7 @@ def measure(
     batches: Sequence[int] = BATCHES,
     lowering: Lowering = "auto",
     num_layers: int | None = None,
+    weights: str | None = None,
 ) -> Iterator[Row]:
     """Time chains of square linear layers with bias. Parameters are stored in the run's precision.
 
@@ -57,12 +63,13 @@ def measure(
         batches: Numbers of rows. The paper's loop is slow and is timed with the first number only.
         lowering: How our layers compute the product.
         num_layers: The number of layers in a chain; by default `chain_length`.
+        weights: What our weights are quantized to, "int8", or None.
     """
     names = list(names)
     for width in widths or WIDTHS[run.device]:
         for name in names:
             algebra = algebras.get(name)
-            chains = _make_chains(run, algebra, fit_width(width, algebra), lowering, num_layers)
+            chains = _make_chains(run, algebra, fit_width(width, algebra), lowering, num_layers, weights)
             for batch in batches:
                 yield _measure(run, chains, algebra, batch, lowering, loop=batch == batches[0])
             del chains  # frees gigabytes
@@ -71,7 +78,7 @@ def measure(
 @torch.no_grad()
 def _measure(run: Run, chains: _Chains, algebra: Algebra, batch: int, lowering: Lowering, loop: bool) -> Row:
     layer = chains.ours[0]
-    assert isinstance(layer, ann.Linear)
+    assert isinstance(layer, ann.Linear | ann.QuantizedLinear)
     shape = f"{batch} x {layer.in_features}"
     x = torch.randn(batch, layer.in_features, device=run.device, dtype=run.dtype)
     error = _disagreement(layer, x, run)
@@ -84,26 +91,35 @@ def _measure(run: Run, chains: _Chains, algebra: Algebra, batch: int, lowering: 
     }
     if loop:
         steps["loop"] = forward_step(chains.loop, x)
+    if chains.dense is not None:
+        steps["dense"] = forward_step(chains.dense, x)
     times, captured = race(run, list(steps.values()))
     cost, real_cost = (_cost(chain, x) for chain in (chains.ours, chains.real))
     return make_row(
         run, dict(zip(steps, times, strict=True)), captured, cost,
-        op="decode", shape=shape, chain=len(chains.ours), algebra=algebra.name, lowering=lowering,
+        op="decode" if chains.dense is None else "decode int8", shape=shape, chain=len(chains.ours),
+        algebra=algebra.name, lowering=lowering,
         parameters=chains.share, error=error, limit=real_cost.bytes / cost.bytes,
     )  # fmt: skip
 
 
-def _make_chains(run: Run, algebra: Algebra, width: int, lowering: Lowering, num_layers: int | None) -> _Chains:
+def _make_chains(
+    run: Run, algebra: Algebra, width: int, lowering: Lowering, num_layers: int | None, weights: str | None
+) -> _Chains:
     def over_algebra(how: Lowering) -> Callable[[], nn.Module]:
         return lambda: ann.Linear(width, width, algebra=algebra, lowering=how)
 
-    one = _chain(run, over_algebra(lowering), 1)
+    def quantized(chain: nn.Sequential) -> nn.Sequential:
+        return chain if weights is None else quantize(chain, weights)
+
+    one = quantized(_chain(run, over_algebra(lowering), 1))
     number = num_layers or chain_length(run, sum(p.nbytes for p in one.parameters()))
-    ours, loop = _chain(run, over_algebra(lowering), number), _chain(run, over_algebra("reference"), number)
-    loop.load_state_dict(ours.state_dict())
+    dense, loop = _chain(run, over_algebra(lowering), number), _chain(run, over_algebra("reference"), number)
+    loop.load_state_dict(dense.state_dict())
     real = _chain(run, lambda: nn.Linear(width, width), number)
-    less = width_for(width, num_parameters(ours) / num_parameters(real))
-    return _Chains(ours, real, _chain(run, lambda: nn.Linear(less, less), number), loop)
+    less = width_for(width, num_parameters(dense) / num_parameters(real))
+    smaller = _chain(run, lambda: nn.Linear(less, less), number)
+    return _Chains(quantized(dense), real, smaller, loop, None if weights is None else dense)
 
 
 def _chain(run: Run, layer: Callable[[], nn.Module], number: int) -> nn.Sequential:
@@ -111,13 +127,15 @@ def _chain(run: Run, layer: Callable[[], nn.Module], number: int) -> nn.Sequenti
         return nn.Sequential(*(layer().to(run.dtype) for _ in range(number))).eval()
 
 
-def _disagreement(layer: ann.Linear, x: Tensor, run: Run) -> float:
-    """The error of one layer of the chain, against the reference in at least float32."""
-    exact = ann.Linear(
-        layer.in_features, layer.out_features, device=x.device, algebra=layer.algebra, lowering="reference"
-    ).to(run.stored)
-    exact.load_state_dict(layer.state_dict())
-    return difference(layer(x), exact(x.to(run.stored)), run)
+def _disagreement(layer: ann.Linear | ann.QuantizedLinear, x: Tensor, run: Run) -> float:
+    """The error of one layer of the chain, against the reference in at least float32.
+
+    A quantized layer is compared with the product of its dequantized weight, so its error has no part of quantization.
+    """
+    weight = layer.dequantized(run.stored) if isinstance(layer, ann.QuantizedLinear) else layer.weight.to(run.stored)
+    bias = None if layer.bias is None else layer.bias.to(run.stored)
+    exact = product.linear(x.to(run.stored), weight, bias, algebra=layer.algebra, lowering="reference")
+    return difference(layer(x), exact, run)
 
 
 def _cost(chain: nn.Sequential, x: Tensor) -> Cost:

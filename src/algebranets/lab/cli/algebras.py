@@ -10,6 +10,7 @@ from rich.table import Table
 
 from algebranets import algebra as algebras
 from algebranets.algebra import Algebra
+from algebranets.algebra.value import MAX_SEARCHED_DIM
 from algebranets.lab.cli import completion
 from algebranets.lab.cli.terminal import console, new_table, say, show
 
@@ -28,8 +29,20 @@ PAPER_NAMES = {
 }
 
 
-def list_algebras() -> None:
-    """List the algebras with the figures of the paper's Table 1, computed from their multiplication tables."""
+def list_algebras(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="Print these algebras and the matrix algebras that they consist of.",
+            autocompletion=completion.algebras,
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """List the algebras of the paper's Table 1 with its figures, computed from their multiplication tables."""
+    if names:
+        show(_comparison([algebras.get(name) for name in names]))
+        return
     table = new_table("Algebras: Table 1 of the paper, and the blocks of left multiplication")
     table.add_column("algebra")
     table.add_column("")
@@ -48,6 +61,23 @@ def list_algebras() -> None:
         )
     show(table)
     console.print("[bold]algebranets algebra NAME[/] prints one algebra, also your own from a file.", markup=True)
+
+
+def _comparison(chosen: list[Algebra]) -> Table:
+    """A table of algebras, their blocks, and the matrix algebras that they consist of."""
+    table = new_table("Algebras: multiplies of one product, by blocks of the table and by simple parts")
+    table.add_column("algebra")
+    table.add_column("weight\nsize", justify="right")
+    table.add_column("blocks")
+    table.add_column("multiplies\nby blocks", justify="right")
+    table.add_column("simple parts")
+    table.add_column("multiplies\nby parts", justify="right")
+    for algebra in chosen:
+        structure = algebra.structure
+        parts = str(structure.multiplies) if structure.is_semisimple else "-"
+        row = (algebra.name, str(algebra.dim), _blocks(algebra), str(_multiplies(algebra)), str(structure), parts)
+        table.add_row(*row)
+    return table
 
 
 def show_algebra(
@@ -83,15 +113,39 @@ def _blocks(algebra: Algebra) -> str:
     return ", ".join(f"{count} kinds of {kind}" if count > 1 else kind for kind, count in kinds.items())
 
 
+def _multiplies(algebra: Algebra) -> int:
+    """The multiplies of a product by the blocks of the table."""
+    return sum(block.size**2 * block.num_copies for block in algebra.blocks)
+
+
+def _structure(algebra: Algebra, multiplies: int) -> str:
+    """The matrix algebras that an algebra consists of, and how many of its ``multiplies`` by blocks they save."""
+    if algebra.dim > MAX_SEARCHED_DIM:
+        return f"not computed, because there are more than {MAX_SEARCHED_DIM} components"
+    structure = algebra.structure
+    if not structure.is_semisimple:
+        return str(structure)
+    saved = f" instead of {multiplies}" if structure.multiplies < multiplies else ""
+    unused = saved and algebra.change is None
+    why = "; not used, because the change of basis is not orthogonal" if unused else ""
+    return f"{structure}: {structure.multiplies} multiplies{saved}{why}"
+
+
 def _facts(algebra: Algebra) -> list[tuple[str, str]]:
     def yes(value: bool) -> str:
         return "yes" if value else "no"
 
     unit = "none" if algebra.unit is None else "(" + ", ".join(map(str, algebra.unit)) + ")"
     waste = sum(block.waste * block.size**2 * block.num_copies for block in algebra.blocks)
-    real = sum(block.size**2 * block.num_copies for block in algebra.blocks)
+    real = _multiplies(algebra)
     skipped = f", {round(waste)} of them by structural zeros, which large layers skip" if waste else ""
     expanded = "stored as blocks" if algebra.folded else "blocks are made from the weight in each forward"
+    lowering = ("lowering blocks (auto)", f"{_blocks(algebra)}; {real} multiplies per product{skipped}; {expanded}")
+    if algebra.change is not None:
+        lowering = (
+            "lowering parts (auto)",
+            f"changes of basis to and from {algebra.stored.name}, which stores weights",
+        )
     return [
         ("weight size", str(algebra.dim)),
         ("weight reuse", str(algebra.weight_reuse or "differs between components")),
@@ -101,6 +155,7 @@ def _facts(algebra: Algebra) -> list[tuple[str, str]]:
         ("commutative", yes(algebra.commutative)),
         ("conjugation", yes(algebra.conjugation is not None)),
         ("stored order", " ".join(algebra.components[k] for k in algebra.order)),
-        ("lowering blocks (auto)", f"{_blocks(algebra)}; {real} multiplies per product{skipped}; {expanded}"),
+        ("simple parts", _structure(algebra, real)),
+        lowering,
         ("lowering reference", "the sum over the table, for tests"),
     ]

@@ -106,8 +106,9 @@ def orthogonal(
 ) -> ModuleT:
     """`torch.nn.utils.parametrizations.orthogonal`, with an error if the map would not be orthogonal.
 
-    Over R and M_n(R) the stored weight is rho(w), the matrix that multiplies, so torch's function makes the map
-    orthogonal. Over other algebras the stored matrix is not that of the map, and a `ValueError` is raised.
+    Over R, M_n(R) and algebras that are M_n(R) in another basis, such as clifford(2,0), the stored weight is the matrix
+    that multiplies, so torch's function makes the map orthogonal. Over other algebras the stored matrix is not that of
+    the map, and a `ValueError` is raised.
 
     Args:
         module: The layer.
@@ -125,7 +126,7 @@ def orthogonal(
     tensor([1., 1., 1., 1., 1., 1., 1., 1.])
     """
     weight = _find(module, name)
-    if weight is not None and not weight.algebra.folded:
+    if weight is not None and not weight.algebra.stored.folded:
         raise ValueError(
             f"orthogonal needs a layer whose stored weight is the matrix that multiplies, as over R and M_n(R); got "
             f"{name} over {weight.algebra.name}, where an orthogonal matrix of stored components is not an orthogonal "
@@ -170,8 +171,8 @@ class _SpectralNorm(nn.Module):
 
     def _matrices(self, stored: Tensor) -> list[Tensor]:
         """rho(w) of each block as a matrix, with the outputs on the first axis."""
-        weight = self.algebra_weight
-        blocks = (matrix(stored, weight.algebra, b, weight.transposed, weight.stacks) for b in weight.algebra.blocks)
+        weight, algebra = self.algebra_weight, self.algebra_weight.algebra.stored
+        blocks = (matrix(stored, algebra, block, weight.transposed, weight.stacks) for block in algebra.blocks)
         return [block.movedim(self.dim, 0).flatten(1) for block in blocks]
 
     @torch.no_grad()

@@ -102,8 +102,11 @@ class _SumRows(torch.autograd.Function):
 def _combine_in_torch(x: Tensor, matrix: Matrix, across: int, bias: Tensor | None) -> Tensor:
     """Compute ``combine`` with torch's operations. Sums are taken in at least float32.
 
-    Each product of a coefficient and a component is computed once.
+    Activations are multiplied by the matrix. For weights, and while a graph is compiled, sums are written out, and each
+    product of a coefficient and a component is computed once.
     """
+    if x.shape[1] == 1 and across == len(matrix) and not torch.compiler.is_compiling():
+        return _multiply(x.to(sum_dtype(x)), matrix, bias)
     if bias is not None or any(sum(map(bool, row)) > 1 for row in matrix):
         x = x.to(sum_dtype(x))
     components = [part for row in x.unbind(1) for part in row.unbind(2)]
@@ -124,6 +127,20 @@ def _combine_in_torch(x: Tensor, matrix: Matrix, across: int, bias: Tensor | Non
     rows = [torch.stack(parts[k : k + across], dim=2) for k in range(0, len(parts), across)]
     y = torch.stack(rows, dim=1)
     return y if bias is None else y + bias.to(y.dtype).unflatten(0, (across, -1))
+
+
+def _multiply(
+    x: Float[Tensor, "stack 1 row q column"], matrix: Matrix, bias: Tensor | None
+) -> Float[Tensor, "stack 1 row s column"]:
+    stacks, _, num_rows, num_in, columns = x.shape
+    numbers = torch.tensor([float(c) for row in matrix for c in row], dtype=x.dtype, device=x.device)
+    by_row = numbers.view(1, len(matrix), num_in).expand(stacks * num_rows, -1, -1)
+    rows = x.reshape(stacks * num_rows, num_in, columns)
+    if bias is None:
+        y = torch.bmm(by_row, rows)
+    else:
+        y = torch.baddbmm(bias.to(x.dtype).view(1, len(matrix), columns), by_row, rows)
+    return y.view(stacks, 1, num_rows, len(matrix), columns)
 
 
 @torch.library.custom_op(

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from algebranets.algebra import Algebra
 from algebranets.ops.device import cast_for_autocast, is_frozen
-from algebranets.ops.table import decode_algebra, encode_algebra, num_terms
+from algebranets.ops.table import decode_algebra, encode_algebra
 
 
 def decode_linear(
@@ -21,6 +21,7 @@ def decode_linear(
     algebra: Algebra,
     stacks: int = 1,
     activation: str | None = None,
+    scale: Tensor | None = None,
 ) -> Float[Tensor, "*batch out"]:
     """``activation(w . x + b)`` without gradients.
 
@@ -31,16 +32,29 @@ def decode_linear(
         algebra: The algebra whose product is used.
         stacks: The number of weights of equal shape in ``weight``.
         activation: None, "relu", "silu", "gelu", "sigmoid" or "tanh".
+        scale: For a weight of int8 numbers, one number for each output tuple of each stack. The weight is multiplied by
+            it. None for a weight of floating-point numbers.
     """
-    rows, w, b = cast_for_autocast(x.reshape(prod(x.shape[:-1]), x.shape[-1]), weight, bias)
-    y = _decode_linear(rows, w, b, encode_algebra(algebra), stacks, activation, is_frozen(w))
+    if (weight.dtype == torch.int8) != (scale is not None):
+        raise ValueError(
+            f"a weight must be of int8 numbers with a scale, or of floating-point numbers without one; got "
+            f"{weight.dtype} and {'no' if scale is None else 'a'} scale."
+        )
+    rows = x.reshape(prod(x.shape[:-1]), x.shape[-1])
+    if scale is None:
+        rows, weight, bias = cast_for_autocast(rows, weight, bias)
+    else:
+        rows, bias = cast_for_autocast(rows, bias)
+    frozen = is_frozen(weight) and (scale is None or is_frozen(scale))
+    y = _decode_linear(rows, weight, bias, encode_algebra(algebra), stacks, activation, frozen, scale)
     return y.reshape(*x.shape[:-1], y.shape[1])
 
 
 @torch.library.custom_op(
     "algebranets::decode_linear",
     mutates_args=(),
-    schema="(Tensor x, Tensor weight, Tensor? bias, int[] algebra, int stacks, str? activation, bool frozen) -> Tensor",
+    schema="(Tensor x, Tensor weight, Tensor? bias, int[] algebra, int stacks, str? activation, bool frozen, "
+    "Tensor? scale=None) -> Tensor",
 )
 def _decode_linear(
     x: Tensor,
@@ -50,10 +64,11 @@ def _decode_linear(
     stacks: int,
     activation: str | None,
     frozen: bool,
+    scale: Tensor | None = None,
 ) -> Tensor:
     from algebranets.ops.decode_linear import launch  # needs triton
 
-    return launch.decode_linear(x, weight, bias, decode_algebra(algebra), stacks, activation, frozen)
+    return launch.decode_linear(x, weight, bias, decode_algebra(algebra), stacks, activation, frozen, scale)
 
 
 @_decode_linear.register_fake
@@ -63,5 +78,5 @@ def _(x: Tensor, weight: Tensor, _bias: Tensor | None, algebra: list[int], *_res
 
 
 def flops(x: tuple[int, ...], weight: tuple[int, ...], _bias: Any, algebra: list[int], *_: Any, **__: Any) -> int:
-    """Two FLOPs for each multiply. Each row, output tuple and input tuple has one multiply for each term."""
-    return 2 * x[0] * (prod(weight) // algebra[0]) * num_terms(algebra)
+    """Two FLOPs for each multiply of a product in `Algebra.stored`, for each row, output tuple and input tuple."""
+    return 2 * x[0] * (prod(weight) // algebra[0]) * decode_algebra(algebra).stored.multiplies

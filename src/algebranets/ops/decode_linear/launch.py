@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache, cached_property
-from itertools import pairwise, zip_longest
+from itertools import pairwise, product, zip_longest
 from math import prod
 from typing import NamedTuple
 
@@ -45,28 +45,49 @@ class Plan:
     num_in: int
     num_out: int
     offset: int
+    #: For an algebra that is stored in another basis, the changes of basis of inputs and outputs, row by row, or None.
+    #: Then the block is the whole algebra, and if its weights are folded, ``fold`` is the size of their matrices.
+    inputs: tuple[float, ...] | None = None
+    outputs: tuple[float, ...] | None = None
+    fold: int = 1
 
     @cached_property
-    def by_component(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    def by_component(self) -> tuple[tuple[float, ...], tuple[int, ...]]:
         """The table and its starts, ordered by component: the (column, coefficient) of a component in every row p.
 
         The coefficient is 0 if the component is not in the row. A component that is in a row twice is listed twice.
+        Changes of basis are part of the coefficients.
         """
-        found: list[tuple[tuple[int, ...], ...]] = []
+        found: list[tuple[tuple[float, ...], ...]] = []
         starts = [0]
         for c in range(self.dim):
-            rows = [
+            rows: list[list[tuple[float, ...]]] = [
                 [self.table[3 * t + 1 : 3 * t + 3] for t in range(first, last) if self.table[3 * t] == c]
                 for first, last in pairwise(self.starts)
             ]
+            if self.inputs is not None:
+                rows = self._in_table_basis(rows)
             found += zip_longest(*rows, fillvalue=(0, 0))
             starts.append(len(found))
         return tuple(number for rows in found for term in rows for number in term), tuple(starts)
 
+    def _in_table_basis(self, rows: list[list[tuple[float, ...]]]) -> list[list[tuple[float, ...]]]:
+        """The terms (column, coefficient) of the rows of a matrix, between changes of basis."""
+        size = self.size
+        assert self.inputs is not None
+        assert self.outputs is not None
+        dense = [[0.0] * size for _ in range(size)]
+        for k, p in product(range(size), repeat=2):
+            for q, by in rows[p]:
+                for j in range(size):
+                    dense[k][j] += self.outputs[k * size + p] * by * self.inputs[int(q) * size + j]
+        return [[(j, by) for j, by in enumerate(row) if abs(by) > 1e-12] for row in dense]
+
     @property
     def multiplies(self) -> float:
         """The number of multiplies for each number of the weight and each row."""
-        return len(self.table) / 3 / self.dim
+        changes = sum(map(bool, self.inputs or ()))
+        return (len(self.table) / 3 + changes) / self.dim
 
 
 class Tile(NamedTuple):
@@ -87,7 +108,12 @@ class Tile(NamedTuple):
 
 @cache
 def plans(algebra: Algebra, num_in: int, num_out: int) -> tuple[Plan, ...]:
-    """A plan for each block of the algebra. ``num_in`` and ``num_out`` are the numbers of tuples."""
+    """A plan for each block of the algebra. ``num_in`` and ``num_out`` are the numbers of tuples.
+
+    An algebra that is stored in another basis has one plan.
+    """
+    if algebra.change is not None:
+        return (_changed_plan(algebra, num_in, num_out),)
     if algebra.folded:
         block = algebra.blocks[0]
         return (Plan(1, 1, block.num_copies, (0, 0, 1), (0, 1), block.size * num_in, block.size * num_out, 0),)
@@ -101,13 +127,50 @@ def plans(algebra: Algebra, num_in: int, num_out: int) -> tuple[Plan, ...]:
     return tuple(found)
 
 
+def _changed_plan(algebra: Algebra, num_in: int, num_out: int) -> Plan:
+    """The plan of an algebra that is stored in another basis."""
+    stored, change = algebra.stored, algebra.change
+    assert change is not None
+    place = {k: n for n, k in enumerate(stored.order)}
+    rows = [[(i, place[j], by) for i, j, k, by in stored.terms if k == row] for row in stored.order]
+    starts = tuple(sum(map(len, rows[:p])) for p in range(stored.dim + 1))
+    table = tuple(number for row in rows for term in row for number in term)
+    inputs, outputs = (tuple(c for row in matrix for c in row) for matrix in (change.inputs, change.outputs))
+    fold = stored.blocks[0].size if stored.folded else 1
+    return Plan(stored.dim, stored.dim, 1, table, starts, num_in, num_out, 0, inputs, outputs, fold)
+
+
 def choose(plan: Plan, num_rows: int, itemsize: int, stacks: int = 1) -> Tile:
     """The tile for ``num_rows`` rows (batch and copy), with numbers of ``itemsize`` bytes."""
-    if itemsize == 2 and num_rows * plan.multiplies >= DOT_FROM:
+    changes_one = plan.inputs is not None and num_rows == 1  # faster on CUDA cores, also with 16 components
+    if itemsize == 2 and num_rows * plan.multiplies >= DOT_FROM and not changes_one:
         return dot_tile(plan, num_rows, stacks)
     if plan.dim > 1 and num_rows == plan.num_copies:
         return row_tile(plan, itemsize)
     return fma_tile(plan, num_rows, itemsize)
+
+
+def int8_tile(plan: Plan, num_rows: int, itemsize: int, stacks: int = 1) -> Tile:
+    """The tile for weights of one byte a number, and rows with numbers of ``itemsize`` bytes.
+
+    These sizes were the fastest of those tried for one row in bfloat16 on an H200: over M2R at widths 4096, 8192 and
+    16384, and over R, C, H, M4R and M2C at width 8192.
+    """
+    dim, num_out = plan.dim, plan.num_out
+    if itemsize == 2 and num_rows * plan.multiplies >= DOT_FROM and num_rows > plan.num_copies:
+        return dot_tile(plan, num_rows, stacks)
+    if dim > 1:
+        fitting = (n for n in (4, 2) if n * dim * num_rows <= 8 and num_out >= 2 * n * PROGRAMS)
+        threads = (next(fitting, 1), 1, 16, 4 if dim == 2 else 2)
+    elif num_rows == 2 and num_out >= 32 * PROGRAMS:
+        threads = (4, 2, 16, 4)
+    elif num_rows <= 2 and num_out >= 16 * PROGRAMS:
+        threads = (4, 2, 32, 4 if num_rows == 1 else 2)
+    elif num_rows <= 2:
+        threads = (2, 1, 16, 8)
+    else:
+        threads = (2, 1, 32, 4)
+    return _within(plan, num_rows, itemsize, threads, parts=2 if plan.num_in % 4 == 0 and itemsize <= 4 else 1)
 
 
 def row_tile(plan: Plan, itemsize: int) -> Tile:
@@ -116,9 +179,16 @@ def row_tile(plan: Plan, itemsize: int) -> Tile:
     These sizes were fast for C, H and M2(C) in half precision on an H200, at widths 1024 to 16384. Programs have one
     warp for large weights and four for small ones. A thread has eight loads in flight if there are many programs, and
     sixteen if there are few. A long input takes at least two rounds.
+
+    Algebras that are stored in another basis need more registers. For these, the sizes were fast for C (x) C and for
+    H (x) H and clifford(1,3), which have 16 components, at width 8192.
     """
     dim, num_rows = plan.dim, plan.num_copies
+    if plan.inputs is not None and dim > 8:
+        return _within(plan, num_rows, itemsize, (1, 1, 16, 4))
     num_warps = 1 if dim >= 4 and dim * plan.num_out >= 32 * PROGRAMS else 4
+    if plan.inputs is not None and plan.fold == 1 and dim == 4 and num_warps == 1:
+        return _within(plan, num_rows, itemsize, (1, 2, 32, 2))
     per_thread = 2 if dim * num_rows <= 4 and plan.num_out >= (16 if num_warps == 1 else 4) * PROGRAMS else 1
     vectors = 8 if num_warps == 1 and plan.num_out >= 8 * PROGRAMS * per_thread else 16
     unroll = max(1, vectors // (per_thread * next_power_of_2(dim)))
@@ -143,13 +213,16 @@ def fma_tile(plan: Plan, num_rows: int, itemsize: int, per_thread: int = 0, unro
     return _within(plan, num_rows, itemsize, (per_thread, unroll, lanes, num_warps))
 
 
-def _within(plan: Plan, num_rows: int, itemsize: int, threads: tuple[int, int, int, int], rounds: int = 1) -> Tile:
+def _within(
+    plan: Plan, num_rows: int, itemsize: int, threads: tuple[int, int, int, int], rounds: int = 1, parts: int = 1
+) -> Tile:
     """A tile for CUDA cores, with fewer warps and vectors if the input is too short for ``rounds`` rounds.
 
-    ``threads`` are the outputs and the vectors of a thread, the lanes along the input, and the warps.
+    ``threads`` are the outputs and the vectors of a thread, the lanes along the input, and the warps. A vector of
+    weights has as many numbers as ``parts`` vectors of a row.
     """
     per_thread, unroll, lanes, num_warps = threads
-    width = lanes * VECTOR // itemsize
+    width = lanes * VECTOR // itemsize * parts
     while num_warps > 1 and num_warps // 2 * width >= plan.num_in:
         num_warps //= 2
     while unroll > 1 and rounds * unroll // 2 * num_warps * width >= plan.num_in:
@@ -198,11 +271,17 @@ def decode_linear(
     stacks: int = 1,
     activation: str | None = None,
     frozen: bool = False,
+    scale: Tensor | None = None,
     tile: Tile | None = None,
 ) -> Tensor:
-    """``activation(w . x + b)`` for ``x`` (batch, features). If ``frozen``, weights are read before ``x`` is ready."""
+    """``activation(w . x + b)`` for ``x`` (batch, features). If ``frozen``, weights are read before ``x`` is ready.
+
+    int8 weights have a ``scale`` for each output tuple of each stack.
+    """
     x, weight = x.contiguous(), weight.contiguous()
-    bias = None if bias is None else bias.contiguous()
+    scale, bias = (None if t is None else t.contiguous() for t in (scale, bias))
+    if scale is not None and weight.data_ptr() % 4:  # the kernel reads words
+        weight = weight.clone()
     batch, num_in = x.shape[0], x.shape[1] // algebra.dim
     num_out = weight.numel() // (stacks * algebra.dim * num_in)
     y = x.new_empty(batch, stacks * algebra.dim * num_out)
@@ -211,25 +290,26 @@ def decode_linear(
     pdl = overlaps(x)
     for plan in plans(algebra, num_in, num_out):
         num_rows = batch * plan.num_copies
-        chosen = tile or choose(plan, num_rows, x.element_size(), stacks)
+        chosen = tile or (choose if scale is None else int8_tile)(plan, num_rows, x.element_size(), stacks)
         grid = ceil_div(plan.num_out, chosen.out) * chosen.splits, stacks, ceil_div(num_rows, chosen.rows)
         table = (plan.table, plan.starts) if chosen.lanes else plan.by_component
         numbers = (
             num_rows, *table, plan.dim, plan.size, plan.num_copies, plan.num_in, plan.num_out,
-            x.shape[1], y.shape[1] // stacks, plan.offset * num_in, plan.offset * num_out, stacks,
+            x.shape[1], y.shape[1] // stacks, plan.offset * num_in, plan.offset * num_out, num_out, stacks, plan.fold,
         )  # fmt: skip
         room = next_power_of_2(chosen.rows * plan.size) * chosen.out
         with torch.cuda.device_of(x):
             if chosen.lanes:
                 decode_linear_fwd_kernel[grid](
-                    x, weight, bias, y, *numbers, activation, chosen.rows, chosen.out, chosen.inp, chosen.lanes,
-                    chosen.num_warps, VECTOR // x.element_size(), pdl, pdl and frozen,
-                    num_warps=chosen.num_warps, **overlap_options(pdl),
+                    x, weight, scale, bias, y, *numbers, plan.inputs, plan.outputs, activation,
+                    chosen.rows, chosen.out, chosen.inp, chosen.lanes, chosen.num_warps, VECTOR // x.element_size(),
+                    pdl, pdl and frozen, num_warps=chosen.num_warps, **overlap_options(pdl),
                 )  # fmt: skip
             else:
                 decode_linear_dot_fwd_kernel[grid](
-                    x, weight, bias, y, *shared_sums(x, chosen.splits, prod(grid), room), *numbers, activation,
-                    chosen.rows, chosen.out, chosen.inp, chosen.splits, pdl, pdl and frozen,
+                    x, weight, scale, bias, y, *shared_sums(x, chosen.splits, prod(grid), room), *numbers,
+                    plan.inputs is None, activation, chosen.rows, chosen.out, chosen.inp, chosen.splits,
+                    pdl, pdl and frozen,
                     num_warps=chosen.num_warps, num_stages=chosen.num_stages, **overlap_options(pdl),
                 )  # fmt: skip
     return y

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from math import prod
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from algebranets import algebra as algebras
@@ -30,10 +31,26 @@ def matrix(
     """
     if algebra.folded:
         return weight
+    if algebra.change is not None:  # from the basis of the parts to that of the table, component by component
+        weight = weight_tuples(weight, algebra, transposed, stacks).unflatten(1, (stacks, -1)).transpose(0, 1)
+        weight = weight.flatten(0, 2)
     first, second, *kernel = weight.shape
     grid = weight.reshape(stacks, algebra.dim, first // (stacks * algebra.dim), 1, second * prod(kernel))
     cells = combine(grid, block.transposed_cells if transposed else block.cells, across=block.size, dtype=dtype)
     return cells.reshape(-1, block.size * second, *kernel)
+
+
+def matrices(
+    weight: Tensor, algebra: Algebra, stacks: int, dtype: torch.dtype | None = None
+) -> Float[Tensor, "block first second"]:
+    """rho(w) of all blocks of a planar algebra, which must have the same size: (block, stack and row, column)."""
+    size, count = algebra.blocks[0].size, len(algebra.blocks)
+    first, second = weight.shape
+    grid = weight.reshape(stacks, algebra.dim, first // (stacks * algebra.dim), 1, second)
+    cells = tuple(cell for block in algebra.blocks for cell in block.cells)
+    rows = combine(grid, cells, across=size, dtype=dtype)  # (stack, block and row of rho, out, column of rho, in)
+    by_block = rows.reshape(stacks, count, -1, size * second).transpose(0, 1)
+    return by_block.reshape(count, stacks * by_block.shape[2], size * second)
 
 
 def real_weight(weight: Tensor, algebra: Algebra | str) -> Tensor:

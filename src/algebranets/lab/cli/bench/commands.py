@@ -49,12 +49,15 @@ def decode(
     batch: o.Batches = None,
     num_layers: o.NumLayers = None,
     lowering: o.OneLowering = "auto",
+    weights: o.Weights = None,
 ) -> "Iterable[Row]":
     """Time chains of linear layers on few rows, forward only. Weights are read from memory each time."""
     from algebranets.lab.bench import decode
 
     how: Any = checks.one_of("--lowering", lowering, o.LOWERINGS)
-    return decode.measure(run, algebra or decode.ALGEBRAS, width, batch or decode.BATCHES, how, num_layers)
+    if weights is not None:
+        checks.one_of("--weights", weights, o.WEIGHTS)
+    return decode.measure(run, algebra or decode.ALGEBRAS, width, batch or decode.BATCHES, how, num_layers, weights)
 
 
 @add_command(app, "Tuple-sparse layers, {dtype}: torch.nn's time over ours", dtype_option=o.Stored)

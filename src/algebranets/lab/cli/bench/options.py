@@ -15,7 +15,10 @@ from algebranets.lab.cli import completion
 MAX_SIZE, MAX_LENGTH = 2**20, 2**16
 #: The lowerings that can be timed: those of `algebranets.product.Lowering`, which is slow to import, without the
 #: reference, which benchmarks time as the loop.
-LOWERINGS = ("auto", "blocks", "bilinear", "kernels")
+LOWERINGS = ("auto", "blocks", "parts", "bilinear", "kernels")
+
+#: What weights can be quantized to: `algebranets.nn.quantization.KINDS`, which is slow to import too.
+WEIGHTS = ("int8",)
 
 
 def _check_algebras(names: list[str] | None) -> list[str] | None:
@@ -59,6 +62,9 @@ NumLayers = Annotated[
         help="Layers of the chain; by default 4, or on a GPU at least 8 that fill its cache four times.",
     ),
 ]
+Weights = Annotated[
+    str | None, typer.Option(help="Quantize our weights: int8. By default they are stored in the precision of the run.")
+]
 Sparsities = Annotated[
     list[float] | None,
     typer.Option("--sparsity", min=0, max=0.999, help="Share of tuples that are zero; can be repeated."),
@@ -75,7 +81,7 @@ Windows = Annotated[
     typer.Option("--window", min=1, max=MAX_LENGTH, help="Length of the segment and of the memory; can be repeated."),
 ]
 LayerOps = Annotated[list[str] | None, typer.Option("--op", help="Only linear, conv2d or gru; can be repeated.")]
-PeerOps = Annotated[list[str] | None, typer.Option("--op", help="Only linear or conv2d; can be repeated.")]
+PeerOps = Annotated[list[str] | None, typer.Option("--op", help="Only linear, conv2d or conv3d; can be repeated.")]
 RowOps = Annotated[list[str] | None, typer.Option("--op", help="Only rows of this op; can be repeated.")]
 Models = Annotated[
     list[str] | None,
