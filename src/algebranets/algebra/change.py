@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 
 from algebranets.algebra.bilinear import Bilinear, change_basis
 from algebranets.algebra.elements import Element
@@ -57,12 +58,12 @@ def change_to(found: Parts, order: Sequence[int], stored_order: Sequence[int], b
     dim = len(order)
     squares = [sum(c * c for c in unit.values()) for unit in found.units]
     weights = tuple(_row(unit, dim, square) for unit, square in zip(found.units, squares, strict=True))
-    tuples = tuple(zip(*(_row(unit, dim, 1) for unit in found.units), strict=True))
+    tuples = tuple(zip(*(_row(unit, dim, 1.0) for unit in found.units), strict=True))
     orthogonal = tuple(_row(unit, dim, math.sqrt(square)) for unit, square in zip(found.units, squares, strict=True))
     inputs = tuple(tuple(orthogonal[f][k] for k in order) for f in stored_order)
     in_table = change_basis(bilinear, weights, orthogonal, tuple(zip(*orthogonal, strict=True)))
     return Change(weights, tuples, inputs, tuple(zip(*inputs, strict=True)), in_table)
 
 
-def _row(unit: Element, dim: int, divisor: float) -> tuple[float, ...]:
+def _row(unit: Element, dim: int, divisor: Fraction | float) -> tuple[float, ...]:
     return tuple(float(unit.get(k, 0)) / float(divisor) for k in range(dim))
