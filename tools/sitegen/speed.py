@@ -108,8 +108,7 @@ def layers() -> str:
 def _multiplies_saved(algebra: Algebra) -> float:
     """The multiplies of a real layer over those of ours, as `auto` computes a large linear layer in bf16."""
     uses_bilinear = algebra.bilinear.half_growth <= GPU.max_growth_half
-    blocks = sum(block.num_copies * block.size**2 for block in algebra.blocks)
-    return algebra.dim**2 / (algebra.bilinear.rank if uses_bilinear else blocks)
+    return algebra.dim**2 / (algebra.bilinear.rank if uses_bilinear else algebra.multiplies_by_blocks)
 
 
 def models() -> str:

@@ -168,5 +168,6 @@ def _constructed(text: str) -> Algebra:
     hint = checks.did_you_mean(text.upper(), CATALOGUE) or checks.did_you_mean(text.lower(), [*names, *ALIASES])
     raise ValueError(
         f"unknown algebra {text!r}.{hint} It must be one of {', '.join(names)}, M<n><name> as in M2H, a common name "
-        "such as quaternions, or a table file that ends in .toml, .json or .txt."
+        "such as quaternions, a sum or product of these such as C+M2R or H*H, or a table file that ends in .toml, "
+        ".json or .txt."
     )

@@ -13,7 +13,7 @@ from algebranets.algebra.parts import Part, Terms, find_parts, radical_dim
 
 @dataclass(frozen=True)
 class Structure:
-    """What an algebra is, up to isomorphism.
+    """The matrix algebras that an algebra consists of.
 
     By Wedderburn's theorem, a semisimple algebra is a direct sum of matrix algebras over R, C or H.
 

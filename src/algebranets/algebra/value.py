@@ -96,7 +96,7 @@ class Algebra:
 
     def _find_stored(self) -> tuple[Algebra, Change | None]:
         """The values of ``stored`` and ``change``."""
-        cost = sum(block.num_copies * block.size**2 for block in self.blocks)
+        cost = self.multiplies_by_blocks
         has_nothing_to_gain = cost == self.dim or self.folded
         if has_nothing_to_gain or self.dim > MAX_SEARCHED_DIM or not self.associative:
             return self, None
@@ -296,6 +296,11 @@ class Algebra:
     def multiplies(self) -> int:
         """The number of real multiplies in one product of two tuples, one for each term of the table."""
         return len(self.terms)
+
+    @property
+    def multiplies_by_blocks(self) -> int:
+        """The number of real multiplies in one product of two tuples by ``blocks``, zeros of rho(w) included."""
+        return sum(block.num_copies * block.size**2 for block in self.blocks)
 
     @property
     def values_loaded(self) -> int:

@@ -33,7 +33,7 @@ from algebranets.nn.linear import Linear
 from algebranets.product import quantized as product
 from algebranets.product.quantized import Quantized
 
-#: What a weight can be quantized to.
+#: The types of numbers to which `quantize` rounds weights.
 KINDS = ("int8",)
 
 ModelT = TypeVar("ModelT", bound=nn.Module)

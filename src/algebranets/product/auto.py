@@ -292,9 +292,8 @@ def _are_few(rows: int, weight: Tensor, algebra: Algebra, itemsize: int) -> bool
 def _changes_pay(weight: Tensor, algebra: Algebra) -> bool:
     """Whether a convolution saves more multiplies in the basis of `Algebra.stored` than changes of basis cost."""
     first, second = num_tuples(weight, algebra)
-    costs = (sum(block.num_copies * block.size**2 for block in over.blocks) for over in (algebra, algebra.stored))
-    by_table, by_parts = costs
-    saved = (by_table - by_parts) * first * second * prod(weight.shape[2:])
+    saved = (algebra.multiplies_by_blocks - algebra.stored.multiplies_by_blocks) * first * second
+    saved *= prod(weight.shape[2:])
     return saved > GPU.conv_multiplies_a_number * 2 * algebra.dim * (first + second)
 
 
@@ -310,8 +309,7 @@ def _saves_multiplies(x: Tensor, algebra: Algebra, num_in: int, num_out: int) ->
         return False
     is_half = dtype.itemsize == 2
     growth, most = (algorithm.half_growth, GPU.max_growth_half) if is_half else (algorithm.growth, GPU.max_growth)
-    multiplies = sum(block.num_copies * block.size**2 for block in algebra.stored.blocks)
-    saved = (multiplies - algorithm.rank) * num_in * num_out
+    saved = (algebra.stored.multiplies_by_blocks - algorithm.rank) * num_in * num_out
     moved = (algebra.dim + algorithm.rank) * (num_in + num_out)
     if algebra.change is not None:  # changes of basis move this much
         moved -= 2 * algebra.dim * (num_in + num_out)

@@ -66,17 +66,20 @@ def list_algebras(
 def _comparison(chosen: list[Algebra]) -> Table:
     """A table of algebras, their blocks, and the matrix algebras that they consist of."""
     table = new_table("Algebras: multiplies of one product, by blocks of the table and by simple parts")
-    table.add_column("algebra")
+    table.add_column("algebra", min_width=min(20, max(len(algebra.name) for algebra in chosen)), overflow="fold")
     table.add_column("weight\nsize", justify="right")
     table.add_column("blocks")
-    table.add_column("multiplies\nby blocks", justify="right")
+    table.add_column("by\nblocks", justify="right")
     table.add_column("simple parts")
-    table.add_column("multiplies\nby parts", justify="right")
+    table.add_column("by\nparts", justify="right")
     for algebra in chosen:
-        structure = algebra.structure
-        parts = str(structure.multiplies) if structure.is_semisimple else "-"
-        row = (algebra.name, str(algebra.dim), _blocks(algebra), str(_multiplies(algebra)), str(structure), parts)
-        table.add_row(*row)
+        parts, multiplies = f"dim > {MAX_SEARCHED_DIM}: not computed", "-"
+        if algebra.dim <= MAX_SEARCHED_DIM:
+            structure = algebra.structure
+            parts, multiplies = str(structure), str(structure.multiplies) if structure.is_semisimple else "-"
+        table.add_row(
+            algebra.name, str(algebra.dim), _blocks(algebra), str(algebra.multiplies_by_blocks), parts, multiplies
+        )
     return table
 
 
@@ -113,11 +116,6 @@ def _blocks(algebra: Algebra) -> str:
     return ", ".join(f"{count} kinds of {kind}" if count > 1 else kind for kind, count in kinds.items())
 
 
-def _multiplies(algebra: Algebra) -> int:
-    """The multiplies of a product by the blocks of the table."""
-    return sum(block.size**2 * block.num_copies for block in algebra.blocks)
-
-
 def _structure(algebra: Algebra, multiplies: int) -> str:
     """The matrix algebras that an algebra consists of, and how many of its ``multiplies`` by blocks they save."""
     if algebra.dim > MAX_SEARCHED_DIM:
@@ -137,7 +135,7 @@ def _facts(algebra: Algebra) -> list[tuple[str, str]]:
 
     unit = "none" if algebra.unit is None else "(" + ", ".join(map(str, algebra.unit)) + ")"
     waste = sum(block.waste * block.size**2 * block.num_copies for block in algebra.blocks)
-    real = _multiplies(algebra)
+    real = algebra.multiplies_by_blocks
     skipped = f", {round(waste)} of them by structural zeros, which large layers skip" if waste else ""
     expanded = "stored as blocks" if algebra.folded else "blocks are made from the weight in each forward"
     lowering = ("lowering blocks (auto)", f"{_blocks(algebra)}; {real} multiplies per product{skipped}; {expanded}")
