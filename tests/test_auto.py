@@ -6,10 +6,10 @@ import torch.nn.functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from algebranets import M2R, C, H, R, diagonal, product
-from algebranets.algebra import CATALOGUE
+from algebranets.algebra import CATALOGUE, clifford
 from algebranets.product import Geometry, auto
 from algebranets.product.activation import ACTIVATIONS
-from algebranets.product.auto import GPU
+from algebranets.product.auto import CPU, GPU
 from algebranets.product.cells import MODES, Direction
 from conftest import thinned
 
@@ -120,6 +120,26 @@ def test_a_cpu_takes_blocks(algebra):
     assert auto.conv(image, taps, algebra, DEPTHWISE) == "blocks"
     x, _, directions = cell(algebra)
     assert auto.recurrent("GRU", x, directions, algebra, None) == "blocks"
+
+
+def test_a_cpu_takes_parts_for_convolutions_that_save_enough_multiplies():
+    algebra = clifford(2, 0)
+    depthwise, image = Geometry((1, 1), (1, 1), (1, 1), groups=16), torch.randn(1, 64, 3, 4)
+    assert auto.conv(image, weight(algebra, 16, 16, (3, 3)), algebra, FULL) == "parts"
+    assert auto.conv(image, weight(algebra, 16, 16, (1, 1)), algebra, FULL) == "blocks"
+    assert auto.conv(image, weight(algebra, 16, 1, (3, 3)), algebra, depthwise) == "blocks"
+
+
+def test_a_cpu_takes_parts_for_large_recurrent_layers():
+    algebra, num = clifford(2, 0), CPU.step_features // 4
+
+    def chosen(num_hidden):
+        with torch.device("meta"):
+            w_ih, w_hh = (weight(algebra, 3 * num_hidden, n) for n in (2, num_hidden))
+        return auto.recurrent("GRU", torch.randn(5, 1, 8), [Direction(w_ih, w_hh, None, None)], algebra)
+
+    assert chosen(num) == "parts"
+    assert chosen(num - 1) == "blocks"
 
 
 @pytest.mark.usefixtures("usable")

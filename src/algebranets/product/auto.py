@@ -109,6 +109,12 @@ class Cpu:
     #: product in CSR format, by single numbers. sparse-cpu.jsonl: 1, 8 and 64 rows. In trials over C, H and M2(R) the
     #: two were equally fast between 8 and 64 rows.
     block_sparse_rows: int = 32
+    #: Like `Gpu.conv_multiplies_a_number`. Found by trials: depthwise convolutions, which save few multiplies, were
+    #: slower in another basis. From 64 channels on, dense 3 x 3 convolutions were faster. parts-cpu.jsonl: conv2d.
+    conv_multiplies_a_number: int = 40
+    #: The smallest number of hidden features for which a recurrent layer that changes the basis in each step is faster
+    #: than torch's kernel. parts-cpu.jsonl: gru. In trials over clifford(2,0), 512 features were faster and 256 slower.
+    step_features: int = 512
     #: The largest number of components for which whitening is written for torch.compile as sums of products, not as
     #: matrix products. The bound also applies on a GPU. No benchmark row supports it.
     written_out_components: int = 4
@@ -136,16 +142,21 @@ def conv(x: Tensor, weight: Tensor, algebra: Algebra, geometry: Geometry) -> Way
     """Choose "kernels" for depthwise convolutions, "parts" where changes of basis pay, else "blocks"."""
     if device.is_usable(x) and is_depthwise(x, weight, algebra, geometry):
         return "kernels"
-    pays = algebra.change is not None and (not device.is_usable(x) or _changes_pay(weight, algebra))
-    return "parts" if pays else "blocks"
+    least = (GPU if device.is_usable(x) else CPU).conv_multiplies_a_number
+    return "parts" if algebra.change is not None and _changes_pay(weight, algebra, geometry, least) else "blocks"
 
 
 def recurrent(
     mode: str, x: Tensor, directions: list[Direction], algebra: Algebra, batch_sizes: Tensor | None = None
 ) -> Way:
-    """Choose "kernels" for long sequences of a GRU and for single steps without gradients, else "blocks"."""
+    """Choose "kernels" for long sequences of a GRU and for single steps without gradients, else "blocks".
+
+    On a CPU, choose "parts" for large layers over algebras that consist of matrix algebras.
+    """
     if not device.is_usable(x):
-        return "blocks"
+        num_hidden = algebra.dim * num_tuples(directions[0].w_hh, algebra)[1]
+        is_large = not x.is_cuda and num_hidden >= CPU.step_features
+        return "parts" if algebra.change is not None and is_large else "blocks"
     if is_gru_scan(mode, x, directions, algebra, batch_sizes):
         return "kernels"
     weights = [weight for direction in directions for weight in (direction.w_ih, direction.w_hh)]
@@ -289,12 +300,11 @@ def _are_few(rows: int, weight: Tensor, algebra: Algebra, itemsize: int) -> bool
     return copies > 0 and (copies <= GPU.decode_folded_rows or (itemsize == 2 and fits))
 
 
-def _changes_pay(weight: Tensor, algebra: Algebra) -> bool:
-    """Whether a convolution saves more multiplies in the basis of `Algebra.stored` than changes of basis cost."""
+def _changes_pay(weight: Tensor, algebra: Algebra, geometry: Geometry, least: int) -> bool:
+    """Whether a convolution in the basis of `Algebra.stored` saves ``least`` multiplies for each number it moves."""
     first, second = num_tuples(weight, algebra)
     saved = (algebra.multiplies_by_blocks - algebra.stored.multiplies_by_blocks) * first * second
-    saved *= prod(weight.shape[2:])
-    return saved > GPU.conv_multiplies_a_number * 2 * algebra.dim * (first + second)
+    return saved * prod(weight.shape[2:]) > least * 2 * algebra.dim * (first + second * geometry.groups)
 
 
 def _decodes_dim(algebra: Algebra, num_rows: int) -> bool:

@@ -19,10 +19,10 @@ from algebranets.algebra import Algebra, Change
 from algebranets.ops.combine import combine
 from algebranets.ops.device import precision
 from algebranets.product import bilinear, blocks
-from algebranets.product.blocks import recurrent
 from algebranets.product.blocks.matrix import matrices
 from algebranets.product.geometry import Geometry
 from algebranets.product.grids import as_grid, as_images
+from algebranets.product.steps import recurrent
 
 __all__ = ["change_inputs", "change_outputs", "conv", "linear", "recurrent"]
 
