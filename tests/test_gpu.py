@@ -126,8 +126,8 @@ def test_products_on_the_gpu_are_the_references(algebra, channels):
     b = torch.randn(7 * algebra.dim, **factory)
     image = torch.randn(2, channels * algebra.dim, 6, 5, **factory)
     assert_same(*(product.linear(x, w, b, algebra=algebra, lowering=low) for low in ("blocks", "reference")))
-    for groups in (1, 2, 4):
-        geometry = Geometry((1, 2), (1, 0), (1, 1), groups)
+    for groups, stride in ((1, (1, 2)), (1, (2, 1)), (2, (1, 2)), (4, (1, 2))):
+        geometry = Geometry(stride, (1, 0), (1, 1), groups)
         kernel = torch.randn(product.weight_shape(algebra, channels, channels // groups, (3, 3)), **factory)
         for memory_format in (torch.contiguous_format, torch.channels_last):
             data = image.to(memory_format=memory_format)

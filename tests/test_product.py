@@ -16,6 +16,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from algebranets import CROSS, DUAL, M2C, M2R, M3R, M4R, C, H, R, diagonal, from_tuples, product, tuples
 from algebranets.algebra import CATALOGUE, Algebra, clifford, direct_sum, get
 from algebranets.nn.init import fans
+from algebranets.ops.device import is_channels_last
 from algebranets.product import Geometry, auto
 from algebranets.product.cells import MODES
 from conftest import ALGEBRAS, KINDS, thinned
@@ -128,6 +129,60 @@ def test_copies_may_be_convolved_side_by_side(algebra, geometry, kernel, monkeyp
 
     assert_same(run, [x, w, b], "blocks")
     assert all(num_copies == 1 for num_copies in folds)
+
+
+@over_all
+@pytest.mark.parametrize("kernel", [(3, 2), (3, 3)])
+@pytest.mark.parametrize("geometry", [g for g in GEOMETRIES.values() if g.groups == 1], ids=str)
+def test_images_may_be_seen_with_other_numbers_of_channels(algebra, geometry, kernel, monkeypatch):
+    """On a GPU, the copies in an image are more pixels of its rows, and zeros fill up the channels."""
+    monkeypatch.setattr(auto, "_is_gpu_image", is_channels_last)
+    monkeypatch.setattr(auto, "convolves_copies_at_once", lambda *_: False)
+    monkeypatch.setattr(auto, "missing_channels", lambda x: -x.shape[1] % 8)
+    x, w, b = randn(2, 3 * algebra.dim, 5, 6), weight(algebra, 3, 3, kernel), randn(3 * algebra.dim)
+
+    def run(lowering):
+        image = x.to(memory_format=torch.channels_last)
+        return product.conv(image, w, b, geometry=geometry, algebra=algebra, lowering=lowering)
+
+    assert_same(run, [x, w, b], "blocks")
+    w = w.detach().to(memory_format=torch.channels_last).requires_grad_()
+    assert_same(run, [x, w, b], "blocks")
+
+
+@pytest.mark.parametrize("columns", [3, 5, 7])
+def test_a_convolution_of_pairs_of_pixels_is_that_of_the_pixels(columns):
+    x, w, b = randn(2, 3, 5, 6).to(memory_format=torch.channels_last), randn(4, 3, 2, columns), randn(4)
+    geometry = Geometry((2, 1), (1, columns // 2), (2, 1))
+    y = conv_module._conv_pairs(x, w, b, geometry)
+    torch.testing.assert_close(y, geometry.convolve(x, w, b))
+    grad = torch.randn_like(y)
+    grads = (torch.autograd.grad(t, [w, b], grad) for t in (y, geometry.convolve(x, w, b)))
+    torch.testing.assert_close(*grads)
+
+
+@pytest.mark.parametrize("algebra", [C, H, M2R], ids=str)
+def test_compiled_narrow_convolutions_take_pairs_of_pixels(algebra, monkeypatch):
+    pairs = []
+    monkeypatch.setattr(auto, "_is_gpu_image", is_channels_last)
+    monkeypatch.setattr(
+        conv_module, "_conv_pairs", lambda *given, way=conv_module._conv_pairs: pairs.append(1) or way(*given)
+    )
+    x = torch.randn(2, 2 * algebra.dim, 5, 6).to(memory_format=torch.channels_last)
+    w = torch.randn(product.weight_shape(algebra, 2, 2, (3, 3)), requires_grad=True)
+
+    def run():
+        with torch.autocast("cpu", torch.bfloat16):
+            return product.conv(x, w, geometry=Geometry((1, 1), (1, 1), (1, 1)), algebra=algebra)
+
+    torch._dynamo.reset()
+    results = []
+    for way in (run, torch.compile(run, backend="aot_eager")):
+        y = way()
+        results.append([y, *torch.autograd.grad(y.float().square().sum(), w)])
+    assert pairs == [1]
+    for ours, expected in zip(*results, strict=True):
+        assert (ours - expected).norm() <= 0.02 * expected.norm()
 
 
 @over_lowerings

@@ -76,10 +76,18 @@ class Gpu:
     #: and 2.
     depthwise_products: int = 1024
     depthwise_stride: int = 4
-    #: With fewer channels than this in all copies of a block, one convolution computes all copies. It multiplies
-    #: structural zeros. models-h200.jsonl: "500 x 24^2", the CIFAR-10 network over M2(R). At twice the width, the zeros
-    #: cost more.
+    #: With fewer channels than the first in all copies of a block, and no more copies than the second, one convolution
+    #: computes all copies. It multiplies structural zeros. conv2d-h200.jsonl: M2R with 64 channels, where one
+    #: convolution computes all copies, and with 128. The second bound limits the zeros. No benchmark row supports it.
     narrow_channels: int = 128
+    copies_at_once: int = 4
+    #: The largest number of channels for which a compiled convolution takes pairs of pixels as one pixel. Its weight is
+    #: larger, but the gradient of the weight takes half the time. Found by trials: with 64 channels it was slower.
+    #: models-h200.jsonl: "500 x 24^2", the CIFAR-10 network over M2(R).
+    paired_channels: int = 32
+    #: In half precision, the number of channels of an image is filled up to a multiple of this, which tensor cores
+    #: need. Found by trials: a convolution from 16 channels to 64 was faster than one from 12 to 64.
+    channel_unit: int = 8
     #: The largest number of rows for which the inputs of each tuple of a sparse weight may be picked, and the largest
     #: for which, in half precision, tuples are filled into tiles for tensor cores. For more rows the weight is expanded
     #: to a dense one. sparse-h200.jsonl: 1, 8 and 64 rows.
@@ -263,12 +271,37 @@ def skips_zeros(x: Tensor, block: Block, num_summands: int) -> bool:
     return x.device.type == "cpu" and block.waste * num_summands >= CPU.skipped_zeros
 
 
-def convolves_copies_at_once(x: Tensor, channels: int) -> bool:
-    """Whether to compute all copies of a block of a channels_last image with one convolution.
+def convolves_copies_at_once(x: Tensor, num_copies: int, channels: int) -> bool:
+    """Whether to compute the copies in a channels_last image, which has ``channels`` in all, with one convolution.
 
-    Such a convolution multiplies zeros. Folding the image costs copies and multiplies by thin matrices instead.
+    Such a convolution multiplies zeros. Without it, a convolution has few channels, which is slow.
     """
-    return x.is_cuda and is_channels_last(x) and channels < GPU.narrow_channels
+    return _is_gpu_image(x) and channels < GPU.narrow_channels and num_copies <= GPU.copies_at_once
+
+
+def lengthens_rows(x: Tensor, geometry: Geometry) -> bool:
+    """Whether to convolve the copies in a channels_last image as more pixels in each row, which copies nothing."""
+    is_plain = geometry.groups == 1 and geometry.stride[-1] == 1 and not isinstance(geometry.padding, str)
+    return _is_gpu_image(x) and is_plain
+
+
+def missing_channels(x: Tensor) -> int:
+    """The number of channels of zeros to add to a channels_last image before a convolution."""
+    return -x.shape[1] % GPU.channel_unit if _is_gpu_image(x) and precision(x).itemsize == 2 else 0
+
+
+def pairs_pixels(x: Tensor, weight: Tensor, geometry: Geometry) -> bool:
+    """Whether to convolve pairs of neighboring pixels as one pixel with twice as many channels.
+
+    This makes the gradient of the weight faster. torch.compile builds the larger weight in one kernel. Without it, many
+    small kernels would be needed. The convolution must keep the length of rows.
+    """
+    if not torch.compiler.is_compiling() or not records_gradients(weight) or precision(x).itemsize != 2:
+        return False
+    reach = geometry.padding[-1]
+    is_dense = geometry.stride[-1] == 1 and geometry.dilation[-1] == 1 and x.shape[-1] % 2 == 0
+    keeps_length = isinstance(reach, int) and reach > 0 and weight.shape[-1] == 2 * reach + 1
+    return _is_gpu_image(x) and is_dense and keeps_length and max(weight.shape[:2]) <= GPU.paired_channels
 
 
 def writes_out_whitening(dim: int) -> bool:
@@ -277,6 +310,10 @@ def writes_out_whitening(dim: int) -> bool:
 
 
 # ----------------------------------------------------------------------------------------------------------------------
+
+
+def _is_gpu_image(x: Tensor) -> bool:
+    return x.is_cuda and is_channels_last(x)
 
 
 def _decodes(x: Tensor, weight: Tensor, algebra: Algebra) -> bool:

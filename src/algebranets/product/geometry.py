@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch.nn.functional as F
 from torch import Tensor
@@ -34,6 +34,20 @@ class Geometry:
         """Whether a convolution of this geometry with a kernel of size 1 is a linear layer at each place."""
         plain = all(s == 1 for s in self.stride) and not any(self.output_padding) and self.groups == 1
         return plain and (self.padding in ("same", "valid") or not any(self.padding))
+
+    def with_longer_rows(self, times: int) -> Geometry:
+        """The same convolution of images in whose rows ``times`` images take turns, pixel by pixel.
+
+        The stride along rows must be 1, and the padding must be given in numbers.
+        """
+        assert self.stride[-1] == 1
+        assert not isinstance(self.padding, str)
+        return replace(
+            self,
+            padding=(*self.padding[:-1], times * self.padding[-1]),
+            dilation=(*self.dilation[:-1], times * self.dilation[-1]),
+            output_padding=(*self.output_padding[:-1], *(times * number for number in self.output_padding[-1:])),
+        )
 
     def convolve(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         """Apply torch's real convolution with this geometry."""

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from algebranets import algebra as algebras
 from algebranets.algebra import Algebra, Block
-from algebranets.ops.combine import combine
+from algebranets.ops.combine import Matrix, combine
+from algebranets.ops.device import is_channels_last
 from algebranets.product import auto
 from algebranets.product.layout import weight_tuples
 
@@ -23,21 +24,45 @@ def matrix(
     transposed: bool = False,
     stacks: int = 1,
     dtype: torch.dtype | None = None,
+    copies: int = 1,
 ) -> Tensor:
     """rho(w): the real weight that multiplies one copy of ``block``, in the layout of torch's weights.
 
-    Its shape is ``(stacks * k * first, k * second, *kernel)``. A folded weight is returned as it is. Otherwise the
-    result has ``dtype``, by default the weight's.
+    With ``copies``, rho(w) is repeated that many times along the diagonal, with zeros elsewhere. The result's shape is
+    ``(stacks * copies * k * first, copies * k * second, *kernel)``. One copy of a folded weight is returned as it is.
+    Otherwise the result has ``dtype``, by default the weight's, and the weight's memory format.
     """
-    if algebra.folded:
+    if algebra.folded and copies == 1:
         return weight
     if algebra.change is not None:  # from the basis of the parts to that of the table, component by component
         weight = weight_tuples(weight, algebra, transposed, stacks).unflatten(1, (stacks, -1)).transpose(0, 1)
         weight = weight.flatten(0, 2)
-    first, second, *kernel = weight.shape
-    grid = weight.reshape(stacks, algebra.dim, first // (stacks * algebra.dim), 1, second * prod(kernel))
-    cells = combine(grid, block.transposed_cells if transposed else block.cells, across=block.size, dtype=dtype)
-    return cells.reshape(-1, block.size * second, *kernel)
+    cells = _identity(block.size**2) if algebra.folded else block.transposed_cells if transposed else block.cells
+    is_last = is_channels_last(weight)
+    down, along = (block.size, block.size) if algebra.folded else (algebra.dim, 1)
+    rows, columns, kernel = weight.shape[0] // (stacks * down), weight.shape[1] // along, weight.shape[2:]
+    if is_last:
+        weight, rows = weight.movedim(1, -1), rows * prod(kernel)
+    else:
+        columns *= prod(kernel)
+    across = copies * block.size
+    grid = weight.reshape(stacks, down, rows, along, columns)
+    y = combine(grid, _along_diagonal(cells, block.size, copies), across=across, dtype=dtype)
+    if is_last:
+        return y.reshape(-1, *kernel, across * columns).movedim(-1, 1)
+    return y.reshape(-1, across * columns // prod(kernel), *kernel)
+
+
+def _identity(size: int) -> Matrix:
+    return tuple(tuple(int(i == j) for j in range(size)) for i in range(size))
+
+
+def _along_diagonal(cells: Matrix, size: int, copies: int) -> Matrix:
+    """The cells of a square matrix with ``size`` x ``size`` given cells, ``copies`` times along the diagonal."""
+    if copies == 1:
+        return cells
+    zero, places = (0,) * len(cells[0]), range(copies * size)
+    return tuple(cells[p % size * size + q % size] if p // size == q // size else zero for p in places for q in places)
 
 
 def matrices(
