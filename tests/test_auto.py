@@ -9,8 +9,8 @@ from algebranets import M2R, C, H, R, diagonal, product
 from algebranets.algebra import CATALOGUE, clifford
 from algebranets.product import Geometry, auto
 from algebranets.product.activation import ACTIVATIONS
-from algebranets.product.auto import CPU, GPU
 from algebranets.product.cells import MODES, Direction
+from algebranets.product.thresholds import CPU, GPU
 from conftest import thinned
 
 DEPTHWISE, FULL = Geometry((1, 1), (1, 1), (1, 1), groups=2), Geometry((1, 1), (1, 1), (1, 1))

@@ -10,6 +10,7 @@ from algebranets.algebra import M2C, M2R, M4R, C, H, R, direct_sum
 from algebranets.ops import gru_scan
 from algebranets.product import auto, kernels, reference, weight_shape
 from algebranets.product.cells import Direction
+from algebranets.product.thresholds import GPU
 from conftest import needs_triton, random_algebra
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -152,7 +153,7 @@ def test_autocast_gives_its_precision():
 @interpreted
 def test_long_sequences_in_half_precision_take_it(monkeypatch):
     monkeypatch.setattr("algebranets.ops.device.is_usable", lambda _: True)
-    x, state, directions = gru(M2R, auto.GPU.scan_steps, 2, 3, 2)
+    x, state, directions = gru(M2R, GPU.scan_steps, 2, 3, 2)
     assert auto.recurrent("GRU", x, directions, M2R, None) == "blocks"
     half, w = x.bfloat16(), [Direction(*(t.bfloat16() for t in directions[0][:4]))]
     assert auto.recurrent("GRU", half, w, M2R, None) == "kernels"
@@ -164,7 +165,7 @@ def test_long_sequences_in_half_precision_take_it(monkeypatch):
     monkeypatch.setattr(kernels, "_scan", lambda *a: calls.append(a))
     kernels.recurrent("GRU", half, (state.bfloat16(),), w, M2R)
     assert len(calls) == 1
-    real, _, alone = gru(R, auto.GPU.scan_steps, 2, 3, 2)
+    real, _, alone = gru(R, GPU.scan_steps, 2, 3, 2)
     assert not auto.is_gru_scan("GRU", real.bfloat16(), alone, R)
 
 
@@ -271,7 +272,7 @@ def test_it_compiles_into_one_graph_there():
 
 @pytest.mark.gpu
 def test_auto_takes_it_for_a_gru_alone():
-    x = torch.randn(auto.GPU.scan_steps, 4, 64, device="cuda", dtype=torch.bfloat16)
+    x = torch.randn(GPU.scan_steps, 4, 64, device="cuda", dtype=torch.bfloat16)
     for name, takes in (("GRU", True), ("LSTM", False)):
         layer = getattr(an.nn, name)(64, 64, algebra=M2R, device="cuda", dtype=torch.bfloat16)
         with torch.profiler.profile() as seen:

@@ -19,6 +19,7 @@ from algebranets.nn.init import fans
 from algebranets.ops.device import is_channels_last
 from algebranets.product import Geometry, auto
 from algebranets.product.cells import MODES
+from algebranets.product.thresholds import Cpu
 from conftest import ALGEBRAS, KINDS, thinned
 
 conv_module = importlib.import_module("algebranets.product.blocks.conv")  # because `blocks.conv` is the function
@@ -531,7 +532,7 @@ def test_blocks_do_exactly_the_papers_multiplies(algebra):
 
 def test_zeros_are_skipped_in_a_component_that_is_always_zero(monkeypatch):
     """No product of this algebra has a third component, so there is nothing to multiply by for it."""
-    monkeypatch.setattr(auto, "CPU", auto.Cpu(skipped_zeros=0))
+    monkeypatch.setattr(auto, "CPU", Cpu(skipped_zeros=0))
     algebra = Algebra.from_products("flat", {(0, 0): {0: 1}, (0, 1): {1: 1}, (1, 1): {0: -1}}, 3)
     x, w, b = randn(2, 9, 5), weight(algebra, 2, 3, (3,)), randn(6)
     geometry = Geometry((1,), (1,), (1,), 1)
@@ -545,7 +546,7 @@ def test_zeros_are_skipped_in_a_component_that_is_always_zero(monkeypatch):
 def test_large_layers_over_dual_and_cross_skip_their_zeros(monkeypatch):
     for algebra, done in ((DUAL, 3), (CROSS, 7)):  # of 4 and of 9; the paper's cross product has 6
         for skip_from, expected in ((1, done), (10**9, algebra.dim**2)):
-            monkeypatch.setattr(auto, "CPU", auto.Cpu(skipped_zeros=skip_from))
+            monkeypatch.setattr(auto, "CPU", Cpu(skipped_zeros=skip_from))
             x, w = randn(3, 5 * algebra.dim), weight(algebra, 2, 5)
             image, kernel = randn(2, 5 * algebra.dim, 4, 4), weight(algebra, 2, 5, (3, 3))
             with FlopCounterMode(display=False) as counter:

@@ -1,6 +1,7 @@
 """Tuple-sparse layers: the format, its products, conversion of models, and files."""
 
 import copy
+from dataclasses import replace
 
 import pytest
 import torch
@@ -13,7 +14,7 @@ from algebranets import nn
 from algebranets.lab.cli import app
 from algebranets.models import load, publish
 from algebranets.ops.sparse_linear import sparse_linear
-from algebranets.product import auto, linear, sparse, weight_from_tuples
+from algebranets.product import auto, linear, sparse, weight_from_tuples, weight_shape
 from algebranets.product.blocks.matrix import matrix as rho
 from algebranets.product.compressed import TupleSparse, compress, expand
 from algebranets.pruning import Pruner
@@ -154,6 +155,39 @@ def test_tuples_are_picked_where_that_is_faster(rows, dtype, picks):
     starts, values = (torch.empty(shape, device="meta") for shape in ((2049,), (2048 * 2048 // 10, 4)))
     w = TupleSparse(starts, starts, values, starts, 2048, 300, an.M2R)
     assert auto._picks(x, w) == picks
+
+
+@pytest.mark.parametrize(
+    ("rows", "zeros", "algebra", "way"),
+    [(1, 0.9, an.M2R, "pick"), (8, 0.9, an.M2R, "pick"), (8, 0.8, an.M2R, "dense"), (64, 0.95, an.M2R, "dense"),
+     (8, 0.8, an.H, "dense"), (64, 0.8, an.H, "fill")],
+)  # fmt: skip
+def test_a_dense_weight_that_is_kept_is_used_where_it_is_faster(rows, zeros, algebra, way, monkeypatch):
+    """Width 8192. Over H, a dense layer on 64 rows must build a larger matrix in each call."""
+    monkeypatch.setattr("algebranets.ops.device.is_usable", lambda _: True)
+    x = torch.empty(rows, 8192, dtype=torch.bfloat16, device="meta")
+    shape = weight_shape(algebra, 2048, 2048)
+    starts, values, dense = (
+        torch.empty(size, dtype=torch.bfloat16, device="meta")
+        for size in ((2049,), (int(2048 * 2048 * (1 - zeros)), 4), shape)
+    )
+    w = TupleSparse(starts, starts, values, starts, 2048, 300, algebra)
+    assert auto.sparse(x, replace(w, dense=dense)) == way
+    assert auto.sparse(x, w) == ("fill" if way == "dense" else way)
+
+
+@pytest.mark.parametrize("algebra", ALGEBRAS, ids=str)
+def test_a_layer_with_its_dense_weight_computes_the_same(algebra):
+    weight, x, bias = (t.cpu() for t in operands(algebra, (6,)))
+    layer, kept = (an.nn.SparseLinear(compress(weight, algebra), bias, keep) for keep in (False, True))
+    torch.testing.assert_close(kept(x), layer(x))
+    torch.testing.assert_close(sparse._dense(x, kept.weight, bias, None), layer(x))
+    assert kept.state_dict().keys() == layer.state_dict().keys()
+    with torch.no_grad():
+        layer.values.mul_(2)
+    kept.load_state_dict(layer.state_dict())
+    assert torch.equal(kept.dense, expand(layer.weight))
+    assert kept.half().dense.dtype == torch.float16
 
 
 #: torch multiplies by sparse blocks on a CPU only if it was built with MKL, which it is not on ARM.

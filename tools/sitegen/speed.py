@@ -12,7 +12,7 @@ from algebranets.algebra import Algebra, get
 from algebranets.lab.bench import Row, load
 from algebranets.lab.report.parts import markdown_table
 from algebranets.product import nearest_multiple
-from algebranets.product.auto import GPU
+from algebranets.product.thresholds import GPU
 from sitegen.regions import Make
 
 FOLDER = Path(__file__).resolve().parent.parent.parent / "benchmarks"

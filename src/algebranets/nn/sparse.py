@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from copy import deepcopy
+from dataclasses import dataclass
 from typing import Any, TypeGuard, TypeVar
 
 import torch
@@ -31,7 +32,7 @@ from algebranets.nn.layer import Layer
 from algebranets.nn.linear import Linear
 from algebranets.product import in_format_of
 from algebranets.product import sparse as product
-from algebranets.product.compressed import TupleSparse, assemble, compress
+from algebranets.product.compressed import TupleSparse, assemble, compress, expand
 
 #: The share of a layer's tuples that must be zero for `sparse` to convert it.
 MIN_SPARSITY = 0.7
@@ -47,6 +48,7 @@ class SparseLinear(Layer):
     Args:
         weight: The nonzero tuples and their positions.
         bias: The bias, one number for each output feature, or None.
+        keep_dense: Whether to keep the dense weight too, as in `algebranets.sparse`.
 
     >>> import torch, algebranets as an
     >>> dense = an.nn.Linear(8, 8, algebra=an.H)
@@ -59,13 +61,14 @@ class SparseLinear(Layer):
     True
     """
 
-    # The parts of a `TupleSparse`. ``maps`` is not saved: it is computed from the others.
+    # The parts of a `TupleSparse`. ``maps`` and ``dense`` are not saved: they are computed from the others.
 
     starts: Tensor
     indices: Tensor
     maps: Tensor
+    dense: Tensor | None
 
-    def __init__(self, weight: TupleSparse, bias: Tensor | None) -> None:
+    def __init__(self, weight: TupleSparse, bias: Tensor | None, keep_dense: bool = False) -> None:
         super().__init__()
         self.algebra, self.longest = weight.algebra, weight.longest
         self.in_features = weight.num_in * weight.algebra.dim
@@ -73,6 +76,7 @@ class SparseLinear(Layer):
         self.register_buffer("starts", weight.starts)
         self.register_buffer("indices", weight.indices)
         self.register_buffer("maps", weight.maps, persistent=False)
+        self.register_buffer("dense", expand(weight) if keep_dense else None, persistent=False)
         self.values = nn.Parameter(weight.values, requires_grad=False)
         self.bias = None if bias is None else nn.Parameter(bias, requires_grad=False)
 
@@ -81,7 +85,7 @@ class SparseLinear(Layer):
         """The nonzero tuples and their positions."""
         num_in = self.in_features // self.algebra.dim
         parts = (self.starts, self.indices, self.values, self.maps)
-        return TupleSparse(*parts, num_in, self.longest, self.algebra)
+        return TupleSparse(*parts, num_in, self.longest, self.algebra, self.dense)
 
     def forward(self, x: Float[Tensor, "*batch inp"], activation: str | None = None) -> Float[Tensor, "*batch out"]:
         """Apply the layer to the last axis of ``x``.
@@ -110,6 +114,7 @@ class SparseLinear(Layer):
         super()._load_from_state_dict(state_dict, prefix, *args)
         if made is not None and not self.starts.is_meta:
             self.maps, self.longest = made.maps.to(self.starts.device), made.longest
+            self.dense = None if self.dense is None else expand(self.weight)
 
     def _change_basis(self, state_dict: dict[str, Any], prefix: str) -> str | None:
         if (values := state_dict.get(f"{prefix}values")) is not None and self.algebra.change is not None:
@@ -160,7 +165,13 @@ class SparseConv(nn.Module):
         return f"stride={self.stride}"
 
 
-def sparse(model: ModelT, at_least: float = MIN_SPARSITY, *, state: Mapping[str, Tensor] | None = None) -> ModelT:
+def sparse(
+    model: ModelT,
+    at_least: float = MIN_SPARSITY,
+    *,
+    state: Mapping[str, Tensor] | None = None,
+    keep_dense: bool = False,
+) -> ModelT:
     """Return a copy of a model whose pruned linear layers and 1 x 1 convolutions store only nonzero tuples.
 
     It raises a `ValueError` if no layer becomes sparse.
@@ -170,6 +181,8 @@ def sparse(model: ModelT, at_least: float = MIN_SPARSITY, *, state: Mapping[str,
         at_least: A layer becomes sparse if at least this share of its weight's tuples is zero.
         state: The ``state_dict`` of a sparse copy of the same model. With it, exactly the layers that are sparse in
             ``state`` become sparse, regardless of ``at_least``, and all parameters are loaded from ``state``.
+        keep_dense: Whether sparse layers keep their dense weights too, in memory and not in state dicts. Inputs of many
+            rows are multiplied by these if that is faster, so that no layer is slower than a dense one.
 
     >>> import algebranets as an
     >>> from algebranets.pruning import Pruner
@@ -181,7 +194,7 @@ def sparse(model: ModelT, at_least: float = MIN_SPARSITY, *, state: Mapping[str,
     if not 0 < at_least <= 1:
         raise ValueError(f"at_least must lie between 0 and 1, as the share of tuples that are zero; got {at_least}.")
     done: dict[nn.Module, nn.Module] = {}
-    made = _converted(deepcopy(model), "", at_least, state, done)
+    made = _converted(deepcopy(model), "", _Choice(at_least, state, keep_dense), done)
     if all(module is replacement for module, replacement in done.items()):
         raise ValueError(_why_nothing_is_sparse(model, at_least, state is not None))
     if state is not None:
@@ -230,34 +243,41 @@ def _load(model: nn.Module, state: Mapping[str, Tensor]) -> None:
         )
 
 
-def _converted(
-    module: nn.Module, path: str, at_least: float, state: Mapping[str, Tensor] | None, done: dict[nn.Module, nn.Module]
-) -> nn.Module:
+@dataclass(frozen=True)
+class _Choice:
+    """Which layers become sparse, and whether they keep their dense weights: the arguments of `sparse`."""
+
+    at_least: float
+    state: Mapping[str, Tensor] | None
+    keep_dense: bool
+
+
+def _converted(module: nn.Module, path: str, choice: _Choice, done: dict[nn.Module, nn.Module]) -> nn.Module:
     """Return the sparse layer that replaces a module, or the module itself with its children converted.
 
     ``done`` maps modules to their replacements, so that a module that is used twice is converted once.
     """
     if module not in done:
-        done[module] = made = _sparse_layer(module, path, at_least, state) or module
+        done[module] = made = _sparse_layer(module, path, choice) or module
         if made is module:
             for name, child in module._modules.items():
                 if child is not None:
-                    module._modules[name] = _converted(child, f"{path}{name}.", at_least, state, done)
+                    module._modules[name] = _converted(child, f"{path}{name}.", choice, done)
     return done[module]
 
 
-def _sparse_layer(
-    module: nn.Module, path: str, at_least: float, state: Mapping[str, Tensor] | None
-) -> SparseLinear | SparseConv | None:
+def _sparse_layer(module: nn.Module, path: str, choice: _Choice) -> SparseLinear | SparseConv | None:
     """Return the sparse layer that replaces a module, or None if the module stays as it is."""
     if not _can_become_sparse(module):
         return None
-    if state is not None and path + ("values" if isinstance(module, Linear) else "linear.values") not in state:
+    values = path + ("values" if isinstance(module, Linear) else "linear.values")
+    if choice.state is not None and values not in choice.state:
         return None
     weight = _compressed(module)
-    if state is None and weight.sparsity < at_least:
+    if choice.state is None and weight.sparsity < choice.at_least:
         return None
-    linear = SparseLinear(weight, None if module.bias is None else module.bias.detach().clone())
+    bias = None if module.bias is None else module.bias.detach().clone()
+    linear = SparseLinear(weight, bias, choice.keep_dense)
     return linear if isinstance(module, Linear) else SparseConv(linear, module.stride)
 
 

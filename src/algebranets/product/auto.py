@@ -1,12 +1,7 @@
-"""The rules of lowering "auto": every threshold, in one table for each kind of device.
-
-Thresholds were measured with `algebranets bench` or found by trials. Comments name the rows of ``benchmarks/`` that
-support them. No other file of the package chooses by size or device how a product is computed.
-"""
+"""The rules of lowering "auto". No other file of the package chooses by size or device how a product is computed."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 from typing import Literal
 
@@ -20,115 +15,11 @@ from algebranets.product.cells import Direction
 from algebranets.product.compressed import TupleSparse
 from algebranets.product.geometry import Geometry
 from algebranets.product.layout import num_tuples
+from algebranets.product.thresholds import CPU, GPU
 
 #: The dtypes that decoding kernels support.
 _DECODED = (torch.bfloat16, torch.float16, torch.float32)
 
-
-@dataclass(frozen=True)
-class Gpu:
-    """Thresholds on a GPU, measured on an H200."""
-
-    #: The largest number of rows for which `decode_linear` is faster than blocks, which must build rho(w) first.
-    #: decode-h200.jsonl: C, H and M2C at 32 rows are 1.18 to 1.95 times as fast as torch.nn.
-    decode_rows: int = 32
-    #: The largest number of rows times copies for which `decode_linear` is faster than blocks over a folded algebra,
-    #: where blocks build nothing. The first bound is for CUDA cores. The second is for tensor cores in half precision,
-    #: where the number of multiplies is bounded too.
-    #: decode-h200.jsonl: M2R and M4R at 32 rows are 1.76 to 8.13 times as fast as torch.nn.
-    decode_folded_rows: int = 4
-    decode_folded_rows_half: int = 64
-    decode_folded_multiplies: int = 1 << 28
-    #: The largest number of components for which `decode_linear` is faster than blocks, for several rows and for one,
-    #: unless weights are folded. Found by trials at width 8192: over M2H, with one row `decode_linear` was four times
-    #: as fast as blocks, but slower than torch.nn with 8 rows. With 32 components, blocks were always faster.
-    decode_dim: int = 8
-    decode_dim_one_row: int = 16
-    #: The largest number of rows for which `decode_linear` changes the basis in registers if weights are folded. For
-    #: more rows, changes of basis are passes of their own. Found by trials over clifford(2,0) at width 8192;
-    #: parts-h200.jsonl has 8 rows, where registers are used, and 32.
-    changed_rows: int = 16
-    #: For each number that changes of basis move, a convolution must save this many multiplies to be faster in another
-    #: basis. Found by trials over clifford(2,0) and clifford(3,0): 256 channels save 288, and blocks were faster; 512
-    #: channels save 576, and blocks were slower. parts-h200.jsonl: conv2d.
-    conv_multiplies_a_number: int = 400
-    #: The largest number of rows for which one kernel computes all gates of a recurrent cell. For more rows, tensor
-    #: cores compute the products. Found by trials; no benchmark row supports it.
-    step_rows: int = 2
-    #: The smallest number of steps for which a GRU uses `gru_scan`. models-h200.jsonl: 512 steps of gru_lm's GRU over
-    #: M2R are 2.9 times as fast as cuDNN's real GRU. The bound itself was found by trials.
-    scan_steps: int = 16
-    #: The number of multiply-adds that the device does while it moves one number, with and without tensor cores. An
-    #: algorithm with fewer multiplies pays if it saves more than this for each number that it moves.
-    #: linear-h200.jsonl: "compute" and "bandwidth" of all rows, for tensor cores. No row supports the other number.
-    multiplies_a_number_half: int = 180
-    multiplies_a_number: int = 28
-    #: The smallest number of rows for which multiplies dominate the time of a large layer. lowerings-h200.jsonl:
-    #: with 8192 rows, bilinear is faster than blocks over C and H. The bound itself was found by trials.
-    bilinear_rows: int = 1024
-    #: The largest growth of the rounding error that an algorithm with fewer multiplies may have, in half precision
-    #: (`Bilinear.half_growth`) and otherwise (`Bilinear.growth`). The bounds allow the algorithms for C and H, but not
-    #: Strassen's. error-h200.jsonl: all rows.
-    max_growth_half: float = 3.0
-    max_growth: float = 1.5
-    #: The largest number of table terms times taps, and the largest stride, for which a depthwise kernel is worth its
-    #: compilation. All of them are unrolled in the kernel. depthwise-h200.jsonl: C, H and M2R, 3 x 3 taps, strides 1
-    #: and 2.
-    depthwise_products: int = 1024
-    depthwise_stride: int = 4
-    #: With fewer channels than the first in all copies of a block, and no more copies than the second, one convolution
-    #: computes all copies. It multiplies structural zeros. conv2d-h200.jsonl: M2R with 64 channels, where one
-    #: convolution computes all copies, and with 128. The second bound limits the zeros. No benchmark row supports it.
-    narrow_channels: int = 128
-    copies_at_once: int = 4
-    #: The largest number of channels for which a compiled convolution takes pairs of pixels as one pixel. Its weight is
-    #: larger, but the gradient of the weight takes half the time. Found by trials: with 64 channels it was slower.
-    #: models-h200.jsonl: "500 x 24^2", the CIFAR-10 network over M2(R).
-    paired_channels: int = 32
-    #: In half precision, the number of channels of an image is filled up to a multiple of this, which tensor cores
-    #: need. Found by trials: a convolution from 16 channels to 64 was faster than one from 12 to 64.
-    channel_unit: int = 8
-    #: The largest number of rows for which the inputs of each tuple of a sparse weight may be picked, and the largest
-    #: for which, in half precision, tuples are filled into tiles for tensor cores. For more rows the weight is expanded
-    #: to a dense one. sparse-h200.jsonl: 1, 8 and 64 rows.
-    pick_rows: int = 32
-    fill_rows: int = 256
-    #: The cost of filling: a fixed part, and a part for each place of the weight. The unit is the cost of picking one
-    #: tuple for one row. sparse-h200.jsonl: M2R at widths 4096 and 8192.
-    fill_cost: int = 2_500_000
-    fill_cost_a_place: float = 0.6
-    #: The largest input row, in bytes, that a program can keep on the chip.
-    pick_bytes: int = 1 << 17
-    #: Bounds on the features of a head of `window_attention`. Tensor cores need a multiple of the first, and larger
-    #: heads than the second do not fit on the chip.
-    head_unit: int = 16
-    max_head: int = 256
-
-
-@dataclass(frozen=True)
-class Cpu:
-    """Thresholds on a CPU."""
-
-    #: The smallest number of structural zeros for each output at which they are skipped. Skipping saves multiplies and
-    #: costs a copy of the output. zeros-cpu.jsonl: all rows. On an H200 skipping did not pay, except for CROSS at width
-    #: 8193 (zeros-h200.jsonl).
-    skipped_zeros: int = 192
-    #: The smallest number of rows times copies for which torch's product in BSR format, by blocks, is faster than its
-    #: product in CSR format, by single numbers. sparse-cpu.jsonl: 1, 8 and 64 rows. In trials over C, H and M2(R) the
-    #: two were equally fast between 8 and 64 rows.
-    block_sparse_rows: int = 32
-    #: Like `Gpu.conv_multiplies_a_number`. Found by trials: depthwise convolutions, which save few multiplies, were
-    #: slower in another basis. From 64 channels on, dense 3 x 3 convolutions were faster. parts-cpu.jsonl: conv2d.
-    conv_multiplies_a_number: int = 40
-    #: The smallest number of hidden features for which a recurrent layer that changes the basis in each step is faster
-    #: than torch's kernel. parts-cpu.jsonl: gru. In trials over clifford(2,0), 512 features were faster and 256 slower.
-    step_features: int = 512
-    #: The largest number of components for which whitening is written for torch.compile as sums of products, not as
-    #: matrix products. The bound also applies on a GPU. No benchmark row supports it.
-    written_out_components: int = 4
-
-
-GPU, CPU = Gpu(), Cpu()
 
 Way = Literal["blocks", "parts", "bilinear", "kernels"]
 SparseWay = Literal["pick", "fill", "numbers", "blocks", "dense"]
@@ -177,11 +68,16 @@ def sparse(x: Tensor, w: TupleSparse) -> SparseWay:
 
     On a GPU without gradients, a kernel picks the inputs of each tuple for few rows ("pick") and fills tuples into
     tiles for more rows ("fill"). On a CPU with MKL, the weight becomes a sparse matrix of numbers for few rows
-    ("numbers") and of blocks for more rows ("blocks"). Otherwise it is expanded to a dense weight ("dense").
+    ("numbers") and of blocks for more rows ("blocks"). Otherwise the dense weight is used ("dense"), and also if it is
+    kept and faster.
     """
     if _has_sparse_kernels(x, w):
+        if _dense_is_faster(x, w):
+            return "dense"
         return "pick" if _picks(x, w) else "fill"
     if _has_sparse_formats(x, w.values):
+        if w.dense is not None and w.algebra.folded and not _is_very_sparse(w):
+            return "dense"
         rows = prod(x.shape[:-1]) * max(block.num_copies for block in w.algebra.stored.blocks)
         return "blocks" if rows >= CPU.block_sparse_rows else "numbers"
     return "dense"
@@ -382,6 +278,24 @@ def _picks(x: Tensor, w: TupleSparse) -> bool:
     fits = next_power_of_2(w.num_in) * dim * x.element_size() <= GPU.pick_bytes
     filling = GPU.fill_cost + GPU.fill_cost_a_place * w.num_in * w.num_out
     return num_rows <= GPU.pick_rows and fits and (x.element_size() > 2 or num_rows * count <= filling)
+
+
+def _dense_is_faster(x: Tensor, w: TupleSparse) -> bool:
+    """Whether the dense weight is kept, and multiplying by it is faster than picking or filling.
+
+    Where the matrix of a dense weight must be built in each call, filling is faster.
+    """
+    if w.dense is None or x.element_size() > 2:
+        return False
+    rows, way = prod(x.shape[:-1]), linear(x, w.dense, w.algebra, w.num_in, w.num_out)
+    cost = GPU.dense_cost + GPU.dense_cost_a_place * w.num_in * w.num_out
+    return rows * len(w.values) > cost and (way == "kernels" or w.algebra.folded)
+
+
+def _is_very_sparse(w: TupleSparse) -> bool:
+    """Whether a CPU multiplies a weight faster in torch's sparse formats than a dense one that is kept."""
+    places = w.num_in * w.num_out
+    return places >= CPU.sparse_places and len(w.values) <= CPU.sparse_share * places
 
 
 def _has_sparse_formats(x: Tensor, values: Tensor) -> bool:

@@ -35,6 +35,8 @@ class TupleSparse:
     #: The largest number of tuples of an output.
     longest: int
     algebra: Algebra
+    #: The weight with its zeros, as `expand` makes it, if it is kept for inputs of many rows.
+    dense: Tensor | None = None
 
     @property
     def num_out(self) -> int:

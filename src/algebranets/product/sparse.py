@@ -14,6 +14,7 @@ from torch import Tensor
 
 from algebranets.algebra import Algebra, Block
 from algebranets.ops.combine import Matrix, combine
+from algebranets.ops.decode_linear import decode_linear
 from algebranets.ops.sparse_linear import sparse_linear
 from algebranets.product import auto, blocks, parts
 from algebranets.product.activation import ACTIVATIONS
@@ -38,10 +39,17 @@ def linear(
         weight = (w.starts, w.indices, w.values, w.maps)
         return sparse_linear(x, weight, bias, w.algebra, w.longest, way == "pick", activation)
     if way == "dense":
-        return ACTIVATIONS[activation](blocks.linear(x, expand(w), bias, w.algebra))
+        return _dense(x, w, bias, activation)
     rows = x.reshape(prod(x.shape[:-1]), x.shape[-1])
     y = (_through_blocks if way == "blocks" else _through_numbers)(rows, w).reshape(*x.shape[:-1], -1)
     return ACTIVATIONS[activation](y if bias is None else y + bias)
+
+
+def _dense(x: Tensor, w: TupleSparse, bias: Tensor | None, activation: str | None) -> Tensor:
+    """The product by the dense weight, which is built if it is not kept."""
+    if w.dense is not None and auto.linear(x, w.dense, w.algebra, w.num_in, w.num_out) == "kernels":
+        return decode_linear(x, w.dense, bias, w.algebra, activation=activation)
+    return ACTIVATIONS[activation](blocks.linear(x, expand(w) if w.dense is None else w.dense, bias, w.algebra))
 
 
 # torch's formats, on a CPU. Nothing is cached between calls, because the values may change. ---------------------------

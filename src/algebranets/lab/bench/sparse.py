@@ -52,6 +52,7 @@ def measure(
     widths: Sequence[int] | None = None,
     batches: Sequence[int] = BATCHES,
     sparsities: Sequence[float] = SPARSITIES,
+    keep_dense: bool = False,
 ) -> Iterator[Row]:
     """Time square layers without bias, stored in the run's precision. The tuples that are zero are random.
 
@@ -61,17 +62,20 @@ def measure(
         widths: Features, in real numbers; by default `WIDTHS` of the device.
         batches: Numbers of rows.
         sparsities: Shares of tuples that are zero.
+        keep_dense: Whether our layers keep their dense weights too (`algebranets.sparse`).
     """
     names = list(names)
     for width in widths or WIDTHS[run.device]:
         for name in names:
             algebra = algebras.get(name)
             for sparsity in sparsities:
-                yield from _measure(run, algebra, fit_width(width, algebra), batches, sparsity)
+                yield from _measure(run, algebra, fit_width(width, algebra), batches, sparsity, keep_dense)
 
 
 @torch.no_grad()
-def _measure(run: Run, algebra: Algebra, width: int, batches: Sequence[int], sparsity: float) -> Iterator[Row]:
+def _measure(
+    run: Run, algebra: Algebra, width: int, batches: Sequence[int], sparsity: float, keep_dense: bool
+) -> Iterator[Row]:
     torch.manual_seed(0)
     weight = _pruned(run, algebra, width, sparsity)
     dense = ann.Linear(width, width, bias=False, device=run.device, dtype=run.dtype, algebra=algebra)
@@ -79,7 +83,7 @@ def _measure(run: Run, algebra: Algebra, width: int, batches: Sequence[int], spa
     real = nn.Linear(width, width, bias=False, device=run.device, dtype=run.dtype)
     csr = _csr(run, width, weight.values.numel())
     chains: dict[str, nn.Sequential | _Csr] = {
-        "ours": _layers(run, ann.SparseLinear(weight, None)),
+        "ours": _layers(run, ann.SparseLinear(weight, None, keep_dense)),
         "real": _layers(run, real),
         "dense": _layers(run, dense),
         "csr": _Csr([csr.clone() for _ in range(chain_length(run, _csr_bytes(csr)))]),
@@ -98,9 +102,9 @@ def _measure(run: Run, algebra: Algebra, width: int, batches: Sequence[int], spa
         moved = _bytes(weight.starts, weight.indices, weight.values) + 2 * x.nbytes
         yield make_row(
             run, each, captured, Cost(moved, batch * len(weight.values) * algebra.multiplies),
-            op="sparse", shape=shape, chain=lengths["ours"], algebra=algebra.name, lowering="auto",
-            parameters=weight.values.numel() / width**2, error=error, sparsity=sparsity,
-            limit=(_bytes(real.weight) + 2 * x.nbytes) / moved,
+            op="sparse, dense kept" if keep_dense else "sparse", shape=shape, chain=lengths["ours"],
+            algebra=algebra.name, lowering="auto", parameters=weight.values.numel() / width**2, error=error,
+            sparsity=sparsity, limit=(_bytes(real.weight) + 2 * x.nbytes) / moved,
         )  # fmt: skip
 
 

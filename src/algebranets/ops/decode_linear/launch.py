@@ -94,7 +94,7 @@ class Tile(NamedTuple):
     """The share of one program: ``rows`` rows, ``out`` output tuples and, at a time, ``inp`` input tuples.
 
     ``lanes`` is the number of a warp's lanes along the input, or 0 for tensor cores. The input is split among
-    ``splits`` programs.
+    ``splits`` programs. A thread has at most ``most_registers`` registers, so that more programs fit, or any number.
     """
 
     rows: int
@@ -104,6 +104,7 @@ class Tile(NamedTuple):
     num_warps: int
     num_stages: int = 1
     splits: int = 1
+    most_registers: int | None = None
 
 
 @cache
@@ -162,15 +163,16 @@ def int8_tile(plan: Plan, num_rows: int, itemsize: int, stacks: int = 1) -> Tile
     if dim > 1:
         fitting = (n for n in (4, 2) if n * dim * num_rows <= 8 and num_out >= 2 * n * PROGRAMS)
         threads = (next(fitting, 1), 1, 16, 4 if dim == 2 else 2)
-    elif num_rows == 2 and num_out >= 32 * PROGRAMS:
-        threads = (4, 2, 16, 4)
+    elif num_rows == 2 and num_out >= 8 * PROGRAMS:
+        threads = (4, 1, 8 if num_out >= 16 * PROGRAMS else 16, 8)
     elif num_rows <= 2 and num_out >= 16 * PROGRAMS:
-        threads = (4, 2, 32, 4 if num_rows == 1 else 2)
+        threads = (4, 2, 32, 4)
     elif num_rows <= 2:
         threads = (2, 1, 16, 8)
     else:
         threads = (2, 1, 32, 4)
-    return _within(plan, num_rows, itemsize, threads, parts=2 if plan.num_in % 4 == 0 and itemsize <= 4 else 1)
+    tile = _within(plan, num_rows, itemsize, threads, parts=2 if plan.num_in % 4 == 0 and itemsize <= 4 else 1)
+    return tile._replace(most_registers=128) if dim == 1 and threads[:2] == (4, 1) else tile
 
 
 def row_tile(plan: Plan, itemsize: int) -> Tile:
@@ -303,7 +305,8 @@ def decode_linear(
                 decode_linear_fwd_kernel[grid](
                     x, weight, scale, bias, y, *numbers, plan.inputs, plan.outputs, activation,
                     chosen.rows, chosen.out, chosen.inp, chosen.lanes, chosen.num_warps, VECTOR // x.element_size(),
-                    pdl, pdl and frozen, num_warps=chosen.num_warps, **overlap_options(pdl),
+                    pdl, pdl and frozen, num_warps=chosen.num_warps, maxnreg=chosen.most_registers,
+                    **overlap_options(pdl),
                 )  # fmt: skip
             else:
                 decode_linear_dot_fwd_kernel[grid](

@@ -88,7 +88,7 @@ def filled(
     with torch.cuda.device_of(x):
         sparse_linear_fill_fwd_kernel[groups[0] * splits, groups[1]](
             x, maps, values, bias, y, *sums, batch, terms, places, dim, num_in, num_out, activation, rows,
-            out, inp, splits, pdl, pdl and frozen, x.is_cuda, num_warps=4, num_stages=3 if rows <= 32 else 2,
+            out, inp, splits, pdl, pdl and frozen, x.is_cuda, num_warps=4, num_stages=2,
             **overlap_options(pdl),
         )  # fmt: skip
     return y

@@ -67,12 +67,13 @@ def sparse(
     width: o.Widths = None,
     batch: o.Batches = None,
     sparsity: o.Sparsities = None,
+    keep_dense: o.KeepDense = False,
 ) -> "Iterable[Row]":
     """Time tuple-sparse linear layers, dense ones, real ones and torch's CSR matrices, forward only."""
     from algebranets.lab.bench import sparse
 
     return sparse.measure(
-        run, algebra or sparse.ALGEBRAS, width, batch or sparse.BATCHES, sparsity or sparse.SPARSITIES
+        run, algebra or sparse.ALGEBRAS, width, batch or sparse.BATCHES, sparsity or sparse.SPARSITIES, keep_dense
     )
 
 

@@ -69,6 +69,9 @@ Sparsities = Annotated[
     list[float] | None,
     typer.Option("--sparsity", min=0, max=0.999, help="Share of tuples that are zero; can be repeated."),
 ]
+KeepDense = Annotated[
+    bool, typer.Option("--keep-dense", help="Keep the dense weights too; many rows are multiplied by these.")
+]
 ImageSize = Annotated[
     int, typer.Option(min=32, max=MAX_LENGTH, help="Height and width of the network's input, in pixels.")
 ]
