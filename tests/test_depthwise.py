@@ -87,14 +87,48 @@ def test_every_geometry_is_the_references(kernel, geometry, algebra, memory_form
     assert_same(algebra, kernel, geometry, memory_format)
 
 
-def test_gradients_have_gradients():
+@pytest.fixture
+def blocks(monkeypatch):
+    """Let threads compute three rows of two outputs, if they go down the image for the product."""
+    from algebranets.ops.depthwise import launch
+
+    for name in ("tile_of_images", "tile_of_sums"):
+        monkeypatch.setattr(launch, name, lambda *_: launch.Tile(4, 1, 2, 3, 1))
+
+
+@pytest.mark.parametrize(("kernel", "geometry"), SLIDES, ids=str)
+@pytest.mark.filterwarnings("ignore:Using padding='same'")
+@pytest.mark.usefixtures("blocks")
+def test_threads_may_go_down_the_image(kernel, geometry):
+    assert_same(H, kernel, geometry, FORMATS[0])
+
+
+def test_few_multiplies_are_used_where_they_are_half(monkeypatch):
+    from algebranets.ops.depthwise import launch
+
+    ranks = []
+    product_of = launch.product_of
+    monkeypatch.setattr(launch, "product_of", lambda *given: ranks.append(product_of(*given)) or ranks[-1])
+    kernel, geometry = SLIDES[0]
+    for algebra, channels in ((M2R, 16), (H, 16), (H, 2)):  # with a threshold of `channels` for images
+        ranks.clear()
+        monkeypatch.setattr(launch, "TABLE_CHANNELS", channels)
+        assert_same(algebra, kernel, geometry, FORMATS[0], with_bias=False)
+        image, gradient, weight = (len(product.table) for product in ranks)
+        few = {(M2R, 16): (4, 4), (H, 16): (8, 8), (H, 2): (4, 8)}[algebra, channels]
+        assert (image, weight) == few
+        assert gradient == image
+
+
+@pytest.mark.parametrize("algebra", [M2R, H], ids=str)
+def test_gradients_have_gradients(algebra):
     kernel, geometry = (2, 1), Geometry((2, 1), (1, 0), (1, 1), TUPLES)
-    tensors = inputs(M2R, kernel, size=(1, 3, 3))[:2]
-    dy = torch.randn_like(kernels.conv(*tensors, None, M2R, geometry)).requires_grad_()
+    tensors = inputs(algebra, kernel, size=(1, 3, 3))[:2]
+    dy = torch.randn_like(kernels.conv(*tensors, None, algebra, geometry)).requires_grad_()
     further = [torch.randn_like(t) for t in tensors]
 
     def second(lowering):
-        y = lowering.conv(*tensors, None, M2R, geometry)
+        y = lowering.conv(*tensors, None, algebra, geometry)
         grads = torch.autograd.grad(y, tensors, dy, create_graph=True)
         return torch.autograd.grad(grads, [*tensors, dy], further)
 

@@ -90,8 +90,18 @@ def _depthwise(x: Tensor, weight: Tensor, bias: Tensor | None, algebra: Algebra,
     terms = [n for i, j, k, c in algebra.terms for n in (i, place[j], place[k], c)]
     size, padding = _output(x.shape[2:], w.shape[:2], geometry)
     slides = [n for axis in zip(geometry.stride, padding, geometry.dilation, strict=True) for n in axis]
-    y: Tensor = depthwise(x, w, terms, size, slides)
+    y: Tensor = depthwise(x, w, terms, size, slides, False, _few_multiplies(algebra))
     return y if bias is None else y + bias.to(y.dtype)[:, None, None]
+
+
+def _few_multiplies(algebra: Algebra) -> list[float] | None:
+    """The algorithm for `depthwise`, if it has at most half of the multiplies of the table."""
+    few = algebra.bilinear
+    if 2 * few.rank > len(algebra.terms):
+        return None
+    inputs = [row[k] for row in few.inputs for k in algebra.order]
+    outputs = [c for k in algebra.order for c in few.outputs[k]]
+    return [c for row in few.weights for c in row] + inputs + outputs
 
 
 def _output(size: Sequence[int], kernel: Sequence[int], geometry: Geometry) -> tuple[list[int], list[int]]:

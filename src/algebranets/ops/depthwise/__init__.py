@@ -6,6 +6,9 @@ respect to the weight. Both are bilinear, and the gradients of each are computed
 Weights are (tap row, tap column, component in table order, channel), in the dtype of sums. ``terms`` are four numbers
 for each term of the algebra (weight, input and output component, coefficient). Components of images are numbered in
 memory order. ``slides`` are the stride, padding and dilation of the rows and then of the columns.
+
+``algorithm`` are the coefficients of an algorithm with few multiplies (`algebra.Bilinear`), one after the other: those
+of the weights, of the inputs and of the outputs, row by row. It computes the product where that is faster.
 """
 
 from __future__ import annotations
@@ -17,16 +20,24 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from algebranets.ops.depthwise.constants import Algorithm
 from algebranets.ops.device import is_channels_last, sum_dtype
 
 
 @torch.library.custom_op(
     "algebranets::depthwise",
     mutates_args=(),
-    schema="(Tensor x, Tensor w, int[] terms, SymInt[] size, int[] slides, bool adjoint=False) -> Tensor",
+    schema="(Tensor x, Tensor w, int[] terms, SymInt[] size, int[] slides, bool adjoint=False, "
+    "float[]? algorithm=None) -> Tensor",
 )
 def depthwise(
-    x: Tensor, w: Tensor, terms: Sequence[int], size: Sequence[int], slides: Sequence[int], adjoint: bool = False
+    x: Tensor,
+    w: Tensor,
+    terms: Sequence[int],
+    size: Sequence[int],
+    slides: Sequence[int],
+    adjoint: bool = False,
+    algorithm: Sequence[float] | None = None,
 ) -> Tensor:
     """The convolution of ``x`` by ``w``, or its adjoint, for which ``x`` is the gradient of the output.
 
@@ -37,28 +48,38 @@ def depthwise(
         size: The height and width of the result.
         slides: The stride, padding and dilation of each axis, as described in the module.
         adjoint: Whether to compute the gradient of the convolution's input instead.
+        algorithm: An algorithm with few multiplies, as described in the module, or None.
     """
     from algebranets.ops.depthwise import launch  # needs triton
 
     y = _image_like(x, size)
-    table = launch.table_of(tuple(terms), w.shape[2], 0, *((2, 1) if adjoint else (1, 2)))
-    launch.depthwise(x, w, y, table, _axes(slides), adjoint)
+    launch.depthwise(x, w, y, tuple(terms), _axes(slides), adjoint, _algorithm(algorithm, w.shape[2]))
     return y
 
 
 @torch.library.custom_op(
     "algebranets::depthwise_sums",
     mutates_args=(),
-    schema="(Tensor dy, Tensor x, int[] terms, int[] kernel, int[] slides) -> Tensor",
+    schema="(Tensor dy, Tensor x, int[] terms, int[] kernel, int[] slides, float[]? algorithm=None) -> Tensor",
 )
-def depthwise_sums(dy: Tensor, x: Tensor, terms: Sequence[int], kernel: Sequence[int], slides: Sequence[int]) -> Tensor:
+def depthwise_sums(
+    dy: Tensor,
+    x: Tensor,
+    terms: Sequence[int],
+    kernel: Sequence[int],
+    slides: Sequence[int],
+    algorithm: Sequence[float] | None = None,
+) -> Tensor:
     """The gradient of the weight of shape ``kernel``, for the input ``x`` and the gradient ``dy`` of the output."""
     from algebranets.ops.depthwise import launch  # needs triton
 
     dw = _weight_for(x, kernel)
-    table = launch.table_of(tuple(terms), kernel[2], 2, 1, 0)
-    launch.depthwise_sums(dy, x, dw, table, _axes(slides))
+    launch.depthwise_sums(dy, x, dw, tuple(terms), _axes(slides), _algorithm(algorithm, kernel[2]))
     return dw
+
+
+def _algorithm(numbers: Sequence[float] | None, dim: int) -> Algorithm | None:
+    return None if numbers is None else Algorithm.of(numbers, dim)
 
 
 def _axes(slides: Sequence[int]) -> list[tuple[int, ...]]:
@@ -80,7 +101,7 @@ def _(x: Tensor, _w: Tensor, _terms: Sequence[int], size: Sequence[int], *_rest:
 
 
 @depthwise_sums.register_fake
-def _(_dy: Tensor, x: Tensor, _terms: Sequence[int], kernel: Sequence[int], _slides: Sequence[int]) -> Tensor:
+def _(_dy: Tensor, x: Tensor, _terms: Sequence[int], kernel: Sequence[int], *_rest: Any) -> Tensor:
     return _weight_for(x, kernel)
 
 
@@ -90,23 +111,23 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:  # noqa: A
 
 
 def _depthwise_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-    (x, w), (terms, _, slides, adjoint) = ctx.saved_tensors, ctx.options
+    (x, w), (terms, _, slides, adjoint, algorithm) = ctx.saved_tensors, ctx.options
     dx = dw = None
     if ctx.needs_input_grad[0]:
-        dx = depthwise(grad, w, terms, x.shape[2:], slides, not adjoint)
+        dx = depthwise(grad, w, terms, x.shape[2:], slides, not adjoint, algorithm)
     if ctx.needs_input_grad[1]:
-        dw = depthwise_sums(*((x, grad) if adjoint else (grad, x)), terms, w.shape, slides)
-    return dx, dw, None, None, None, None
+        dw = depthwise_sums(*((x, grad) if adjoint else (grad, x)), terms, w.shape, slides, algorithm)
+    return dx, dw, *[None] * len(ctx.options)
 
 
 def _depthwise_sums_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-    (dy, x), (terms, _, slides) = ctx.saved_tensors, ctx.options
+    (dy, x), (terms, _, slides, algorithm) = ctx.saved_tensors, ctx.options
     ddy = dx = None
     if ctx.needs_input_grad[0]:
-        ddy = depthwise(x, grad, terms, dy.shape[2:], slides, False)
+        ddy = depthwise(x, grad, terms, dy.shape[2:], slides, False, algorithm)
     if ctx.needs_input_grad[1]:
-        dx = depthwise(dy, grad, terms, x.shape[2:], slides, True)
-    return ddy, dx, None, None, None
+        dx = depthwise(dy, grad, terms, x.shape[2:], slides, True, algorithm)
+    return ddy, dx, *[None] * len(ctx.options)
 
 
 depthwise.register_autograd(_depthwise_backward, setup_context=_save)
