@@ -238,9 +238,7 @@ def parts() -> str:
     lines += [Line(line.text, "parts-h200", *line[2:]) for line in CONV]
     cells = [["consists of", *(str(get(name).structure) for name in algebras)]]
     cells += [[line.text, *_speedups(line, algebras)] for line in lines]
-    cells += [
-        _cpu_cells(f"CPU: {text}", op, shape, width, algebras, "parts-cpu") for text, op, shape, width in CPU[:-1]
-    ]
+    cells += [_cpu_cells(f"CPU: {text}", op, shape, width, algebras, "parts-cpu") for text, op, shape, width in CPU]
     return markdown_table(["", *algebras], cells)
 
 
