@@ -144,6 +144,21 @@ def test_sizes_that_fill_tiles_and_sizes_that_do_not(algebra, num_in, num_out, v
 
 
 @needs_triton
+@pytest.mark.parametrize(("num_out", "most_registers"), [(32, 128), (5, 128), (3, None)])
+def test_one_row_by_the_tiles_of_large_layers(num_out, most_registers, monkeypatch):
+    from algebranets.ops.decode_linear import launch
+
+    monkeypatch.setattr(launch, "PROGRAMS", 1)  # the number that counts as enough
+    x, w, bias = operands(an.M2R, (1,), num_out, 600)
+    (plan,) = launch.plans(an.M2R, 600, num_out)
+    tile = launch.int8_tile(plan, plan.num_copies, 8)
+    assert tile.most_registers == most_registers
+    assert tile.inp < 600  # so that it loops
+    expected = linear(x, dequantize(w, torch.float64), bias, algebra=an.M2R, lowering="reference")
+    torch.testing.assert_close(decode_linear(x, w.numbers, bias, an.M2R, scale=w.scale), expected)
+
+
+@needs_triton
 def test_every_stack_has_its_scales(version):  # noqa: ARG001, a fixture that changes the choice
     parts = [operands(an.M2R, (2,)) for _ in range(3)]
     x = parts[0][0]

@@ -33,8 +33,8 @@ class Gpu:
     #: parts-h200.jsonl has 8 rows, where registers are used, and 32.
     changed_rows: int = 16
     #: For each number that changes of basis move, a convolution must save this many multiplies to be faster in another
-    #: basis. parts-h200.jsonl: conv2d over clifford(2,0), with both lowerings. 64 channels save 72, and both take the
-    #: same time; 128 channels save 144, and parts are faster.
+    #: basis. Found by trials over clifford(2,0): with 64 channels, which save 72, blocks and parts took the same time;
+    #: with 128 channels, which save 144, parts were faster.
     conv_multiplies_a_number: int = 100
     #: The largest number of rows for which one kernel computes all gates of a recurrent cell. For more rows, tensor
     #: cores compute the products. Found by trials; no benchmark row supports it.
