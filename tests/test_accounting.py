@@ -1,5 +1,7 @@
 """Cost accounting: counts are compared with torch's FLOP counter and with counts by hand."""
 
+from functools import partial
+
 import pytest
 import torch
 from torch import nn
@@ -234,14 +236,24 @@ def test_rows_add_up(name, algebra):
     assert not cost.unknown
 
 
-@over_models
-def test_counting_needs_no_weights(name):
-    model, x = small(name, M2R)
+def assert_counted_without_weights(make, x):
     with torch.device("meta"):
-        ghost, _ = small(name, M2R)
-    real, meta = account(model, x), account(ghost, x.to("meta"))
+        ghost = make()
+    real, meta = account(make(), x), account(ghost, x.to("meta"))
     for field in ("parameters", "statistics", "multiplies", "values_loaded", "bytes", "activations"):
         assert getattr(real, field) == getattr(meta, field)
+
+
+@over_models
+def test_counting_needs_no_weights(name):
+    assert_counted_without_weights(lambda: small(name, M2R)[0], small(name, M2R)[1])
+
+
+@pytest.mark.parametrize("kind", ["Linear", "RNN", "LSTM", "GRU"])
+def test_large_layers_that_change_the_basis_are_counted_without_weights(kind):
+    size = 512
+    make = partial(getattr(an.nn, kind), size, size, algebra="clifford(2,0)")
+    assert_counted_without_weights(make, torch.randn(3, 2, size))
 
 
 def test_a_linear_layer_over_every_algebra_by_hand():

@@ -15,6 +15,7 @@ from algebranets.algebra import Algebra
 from algebranets.nn.boundary import TupleNorm
 from algebranets.nn.layer import REQUIRED, Layer
 from algebranets.nn.linear import Linear, Weighted
+from algebranets.ops.device import is_autocast
 
 
 class LogitHead(Weighted):
@@ -124,7 +125,7 @@ class AdaptiveLogSoftmaxWithLoss(Layer, nn.AdaptiveLogSoftmaxWithLoss):
             input_: The input, (batch, in_features) or (in_features).
             target_: The target classes, (batch), or a scalar for a single input.
         """
-        if torch.is_autocast_enabled(input_.device.type):  # torch's sums have the dtype of the input
+        if is_autocast(input_):  # torch's sums have the dtype of the input
             input_ = input_.to(self.head.weight.dtype)
         return super().forward(input_, target_)
 

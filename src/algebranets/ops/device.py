@@ -45,18 +45,21 @@ def records_gradients(*tensors: Tensor | None) -> bool:
     return torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
 
 
+def is_autocast(x: Tensor) -> bool:
+    """Whether autocast is on for the device of ``x``. The meta device has no autocast."""
+    return not x.is_meta and torch.is_autocast_enabled(x.device.type)
+
+
 def precision(x: Tensor) -> torch.dtype:
     """The dtype in which torch multiplies ``x``: autocast's if autocast applies, otherwise that of ``x``."""
-    if x.is_meta or x.dtype == torch.float64:  # the meta device has no autocast, and float64 is not cast
-        return x.dtype
-    if torch.is_autocast_enabled(x.device.type):
+    if is_autocast(x) and x.dtype != torch.float64:  # which is not cast
         return torch.get_autocast_dtype(x.device.type)
     return x.dtype
 
 
 def cast_for_autocast(x: Tensor, *others: Tensor | None) -> list[Any]:
     """``x`` and the other tensors, cast for autocast if it is on. Autocast does not know our operators."""
-    if x.is_meta or not torch.is_autocast_enabled(x.device.type):
+    if not is_autocast(x):
         return [x, *others]
     dtype = precision(x)
     return [None if t is None else t.to(dtype) for t in (x, *others)]

@@ -90,7 +90,7 @@ def is_depthwise(x: Tensor, weight: Tensor, algebra: Algebra, geometry: Geometry
     """Whether this is a depthwise convolution in two axes that the kernel supports."""
     if geometry.num_axes != 2 or geometry.transposed or not x.is_floating_point():
         return False
-    if x.dtype != weight.dtype and not torch.is_autocast_enabled(x.device.type):
+    if x.dtype != weight.dtype and not device.is_autocast(x):
         return False
     products = len(algebra.terms) * weight.shape[2] * weight.shape[3]
     is_small = products <= GPU.depthwise_products and max(geometry.stride) <= GPU.depthwise_stride
@@ -141,8 +141,7 @@ def decodes_int8(x: Tensor, weight: Tensor, bias: Tensor | None, algebra: Algebr
     if not device.is_usable(x) or records_gradients(x, bias):
         return False
     dtype, rows = precision(x), prod(x.shape[:-1])
-    is_cast = torch.is_autocast_enabled(x.device.type)
-    if dtype not in _DECODED or not (bias is None or is_cast or bias.dtype == x.dtype):
+    if dtype not in _DECODED or not (bias is None or device.is_autocast(x) or bias.dtype == x.dtype):
         return False
     if algebra.change is not None and not changes_in_registers(algebra, rows):
         return False
@@ -156,7 +155,7 @@ def changes_in_registers(algebra: Algebra, num_rows: int) -> bool:
 
 def takes_decode_kernels(x: Tensor) -> bool:
     """Whether norms and attention use decoding kernels: on a GPU, with gradients disabled and without autocast."""
-    return device.is_usable(x) and not torch.is_grad_enabled() and not torch.is_autocast_enabled(x.device.type)
+    return device.is_usable(x) and not torch.is_grad_enabled() and not device.is_autocast(x)
 
 
 # Within blocks --------------------------------------------------------------------------------------------------------
