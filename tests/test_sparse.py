@@ -181,11 +181,8 @@ def test_a_layer_with_its_dense_weight_computes_the_same(algebra):
     weight, x, bias = (t.cpu() for t in operands(algebra, (6,)))
     layer, kept = (an.nn.SparseLinear(compress(weight, algebra), bias, keep) for keep in (False, True))
     torch.testing.assert_close(kept(x), layer(x))
-    torch.testing.assert_close(sparse._dense(x, kept.weight, bias, None), layer(x))
+    torch.testing.assert_close(sparse._dense(x, kept._weight_with_dense(), bias, None), layer(x))
     assert kept.state_dict().keys() == layer.state_dict().keys()
-    with torch.no_grad():
-        layer.values.mul_(2)
-    kept.load_state_dict(layer.state_dict())
     assert torch.equal(kept.dense, expand(layer.weight))
     assert kept.half().dense.dtype == torch.float16
 
@@ -293,6 +290,47 @@ def test_torchs_formats_follow_every_change_of_the_values(way, change):
         with mode():
             torch.testing.assert_close(way(rows, layer.weight), expected)
             torch.testing.assert_close(layer(rows), expected)
+
+
+@pytest.fixture
+def uses_dense(monkeypatch):
+    """Let layers multiply by dense weights, and collect those that were kept."""
+    kept = []
+    monkeypatch.setattr(auto, "sparse", lambda _, w: kept.append(w.dense) or "dense")
+    return kept
+
+
+@pytest.mark.parametrize("change", [c for c in CHANGES if c is not write_data], ids=lambda change: change.__name__)
+def test_a_dense_weight_that_is_kept_follows_changes_of_the_values(change, uses_dense):
+    layer = nn.SparseLinear(compress(pruned_weight(an.M2R, 6, 6).cpu(), an.M2R), None, keep_dense=True)
+    x = torch.randn(2, 24, dtype=torch.float64)
+    layer(x)
+    changed = change(layer)
+    layer = changed if isinstance(changed, nn.SparseLinear) else layer
+    rows = x.to(layer.values.dtype)
+    expected = linear(rows, expand(layer.weight), algebra=an.M2R, lowering="reference")
+    for mode in (torch.inference_mode, torch.no_grad):
+        with mode():
+            torch.testing.assert_close(layer(rows), expected)
+    torch.testing.assert_close(layer(rows.requires_grad_()), expected)  # the dense weight is no inference tensor
+    assert all(dense is not None for dense in uses_dense)
+    assert uses_dense[-1] is uses_dense[-2]  # without a change it is not made again
+
+
+def test_a_dense_weight_is_not_used_where_it_could_be_wrong(uses_dense):
+    layer = nn.SparseLinear(compress(pruned_weight(an.M2R, 6, 6).cpu(), an.M2R), None, keep_dense=True)
+    x, values = torch.randn(2, 24, dtype=torch.float64), torch.randn_like(layer.values)
+    layer(x)
+    torch.compile(layer, backend="eager", fullgraph=True)(x)
+    torch.jit.trace(layer, x, check_trace=False)  # the check would call the layer itself
+    torch.func.jvp(lambda v: torch.func.functional_call(layer, {"values": v}, x), (values,), (values,))
+    layer.values.requires_grad_()
+    layer(x).sum().backward()
+    assert layer.values.grad is not None
+    first, *others = uses_dense
+    assert first is not None
+    assert len(others) >= 3
+    assert not any(dense is not None for dense in others)
 
 
 def test_a_layer_that_was_made_in_inference_mode_computes_there():

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeGuard, TypeVar
 
 import torch
@@ -30,6 +30,7 @@ from torch import Tensor, nn
 from algebranets.nn.conv import Conv1d, Conv2d, Conv3d
 from algebranets.nn.layer import Layer
 from algebranets.nn.linear import Linear
+from algebranets.ops.device import is_transformed, records_gradients
 from algebranets.product import in_format_of
 from algebranets.product import sparse as product
 from algebranets.product.compressed import TupleSparse, assemble, compress, expand
@@ -48,7 +49,8 @@ class SparseLinear(Layer):
     Args:
         weight: The nonzero tuples and their positions.
         bias: The bias, one number for each output feature, or None.
-        keep_dense: Whether to keep the dense weight too, as in `algebranets.sparse`.
+        keep_dense: Whether to keep the dense weight too, as in `algebranets.sparse`. It is made when it is first used.
+            A change of ``values`` is noticed, except one through ``values.data`` in place.
 
     >>> import torch, algebranets as an
     >>> dense = an.nn.Linear(8, 8, algebra=an.H)
@@ -61,7 +63,7 @@ class SparseLinear(Layer):
     True
     """
 
-    # The parts of a `TupleSparse`. ``maps`` and ``dense`` are not saved: they are computed from the others.
+    # The parts of a `TupleSparse`. ``maps`` and ``dense`` are not saved: they are made from the others.
 
     starts: Tensor
     indices: Tensor
@@ -76,16 +78,19 @@ class SparseLinear(Layer):
         self.register_buffer("starts", weight.starts)
         self.register_buffer("indices", weight.indices)
         self.register_buffer("maps", weight.maps, persistent=False)
-        self.register_buffer("dense", expand(weight) if keep_dense else None, persistent=False)
         self.values = nn.Parameter(weight.values, requires_grad=False)
         self.bias = None if bias is None else nn.Parameter(bias, requires_grad=False)
+        self.register_buffer("dense", None, persistent=False)
+        self.keep_dense = keep_dense
+        #: The place and version of the values that ``dense`` was made from.
+        self._expanded: tuple[int, int] | None = None
 
     @property
     def weight(self) -> TupleSparse:
         """The nonzero tuples and their positions."""
         num_in = self.in_features // self.algebra.dim
         parts = (self.starts, self.indices, self.values, self.maps)
-        return TupleSparse(*parts, num_in, self.longest, self.algebra, self.dense)
+        return TupleSparse(*parts, num_in, self.longest, self.algebra)
 
     def forward(self, x: Float[Tensor, "*batch inp"], activation: str | None = None) -> Float[Tensor, "*batch out"]:
         """Apply the layer to the last axis of ``x``.
@@ -94,12 +99,27 @@ class SparseLinear(Layer):
             x: The input, ``in_features`` real numbers on the last axis.
             activation: An activation to apply to the output: "relu", "silu", "gelu", "sigmoid" or "tanh".
         """
-        return product.linear(x, self.weight, self.bias, activation)
+        return product.linear(x, self._weight_with_dense(), self.bias, activation)
+
+    def _weight_with_dense(self) -> TupleSparse:
+        """The weight, with the dense one if it is kept. If the values have changed, the dense one is made again.
+
+        A graph could not check for changes, and values that were made in inference mode have no version to check.
+        """
+        weight, values = self.weight, self.values
+        is_graph = torch.compiler.is_compiling() or torch.jit.is_tracing() or is_transformed()
+        if not self.keep_dense or is_graph or values.is_inference() or records_gradients(values):
+            return weight
+        version = values.data_ptr(), values._version
+        if self.dense is None or self._expanded != version:
+            with torch.inference_mode(False), torch.no_grad():
+                self.dense, self._expanded = expand(weight), version
+        return replace(weight, dense=self.dense)
 
     def extra_repr(self) -> str:
         return (
             f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}, "
-            f"sparsity={self.weight.sparsity:.2f}, algebra={self.algebra.name}"
+            f"sparsity={self.weight.sparsity:.2f}, {'keep_dense=True, ' * self.keep_dense}algebra={self.algebra.name}"
         )
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any) -> None:
@@ -114,7 +134,7 @@ class SparseLinear(Layer):
         super()._load_from_state_dict(state_dict, prefix, *args)
         if made is not None and not self.starts.is_meta:
             self.maps, self.longest = made.maps.to(self.starts.device), made.longest
-            self.dense = None if self.dense is None else expand(self.weight)
+            self.dense = None
 
     def _change_basis(self, state_dict: dict[str, Any], prefix: str) -> str | None:
         if (values := state_dict.get(f"{prefix}values")) is not None and self.algebra.change is not None:
@@ -182,7 +202,7 @@ def sparse(
         state: The ``state_dict`` of a sparse copy of the same model. With it, exactly the layers that are sparse in
             ``state`` become sparse, regardless of ``at_least``, and all parameters are loaded from ``state``.
         keep_dense: Whether sparse layers keep their dense weights too, in memory and not in state dicts. Inputs of many
-            rows are multiplied by these if that is faster, so that no layer is slower than a dense one.
+            rows are multiplied by these if that is faster. Compiled graphs do not use them.
 
     >>> import algebranets as an
     >>> from algebranets.pruning import Pruner
