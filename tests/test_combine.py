@@ -37,6 +37,17 @@ def test_combinations_are_those_of_the_matrix(shape, dtype):
     torch.testing.assert_close(half, plain(x.double()).half(), atol=1e-3, rtol=1e-2)
 
 
+@pytest.mark.parametrize("dtype", [None, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("records", [False, True])
+def test_the_meta_device_gives_the_same_shape_and_records_gradients(dtype, records, monkeypatch):
+    monkeypatch.setattr("algebranets.ops.device._has_device", lambda _: False)
+    x = torch.randn(2, 3, 5, 2, 7, requires_grad=records)
+    y, expected = combine(x.to("meta"), MATRIX, across=2, dtype=dtype), combine(x, MATRIX, across=2, dtype=dtype)
+    facts = [(t.shape, t.stride(), t.dtype, t.requires_grad) for t in (y, expected)]
+    assert y.is_meta
+    assert facts[0] == facts[1]
+
+
 def test_a_bias_is_added_to_each_row():
     x, bias = torch.randn(1, 2, 5, 3, 7, dtype=F64), torch.randn(42, dtype=F64)
     y = combine(x, MATRIX, across=6, bias=bias)

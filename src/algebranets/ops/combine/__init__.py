@@ -14,7 +14,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from algebranets.ops import device
-from algebranets.ops.device import sum_dtype
+from algebranets.ops.device import records_gradients, sum_dtype
 
 #: A matrix has one row for each output component, and a row has one coefficient for each input component.
 Row = tuple[int | float, ...]
@@ -107,6 +107,8 @@ def _combine_in_torch(x: Tensor, matrix: Matrix, across: int, bias: Tensor | Non
     """
     if x.shape[1] == 1 and across == len(matrix) and not torch.compiler.is_compiling():
         return _multiply(x.to(sum_dtype(x)), matrix, bias)
+    if x.is_meta and not records_gradients(x, bias):
+        return _empty(x, len(matrix), across, x.dtype)  # there is nothing to add, and a large model has many weights
     if bias is not None or any(sum(map(bool, row)) > 1 for row in matrix):
         x = x.to(sum_dtype(x))
     components = [part for row in x.unbind(1) for part in row.unbind(2)]
@@ -158,8 +160,12 @@ def _combine(
 
 @_combine.register_fake
 def _(x: Tensor, _matrix: list[float], num_out: int, across: int, dtype: torch.dtype, _bias: Tensor | None) -> Tensor:
-    stacks, _, rows, _, columns = x.shape
-    return x.new_empty(stacks, num_out // across, rows, across, columns, dtype=dtype)
+    return _empty(x, num_out, across, dtype)
+
+
+def _empty(x: Tensor, num_out: int, across: int, dtype: torch.dtype) -> Float[Tensor, "stack r row s column"]:
+    stacks, _, num_rows, _, columns = x.shape
+    return x.new_empty(stacks, num_out // across, num_rows, across, columns, dtype=dtype)
 
 
 @torch.library.custom_op("algebranets::sum_rows", mutates_args=(), schema="(Tensor x) -> Tensor")
