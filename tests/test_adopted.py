@@ -109,12 +109,10 @@ for path in sys.argv[1:]:
 assert "algebranets" not in sys.modules
 print("all equal")
 """
-OFTEN = ("densenet121", "GPT-2")
 
 
-@pytest.mark.parametrize("names", [OFTEN, pytest.param(("mobilenet_v2", "Llama"), marks=pytest.mark.slow)])
-def test_a_process_without_algebranets_runs_the_models_made_real(names, tmp_path):
-    for name in names:
+def test_a_process_without_algebranets_runs_the_models_made_real(tmp_path):
+    for name in ("densenet121", "GPT-2"):
         model, inputs = converted(name, ROTATION[name])
         with torch.no_grad():
             torch.save((to_real(model), inputs, result(model(**inputs))), tmp_path / f"{name}.pt")

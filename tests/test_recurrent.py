@@ -123,16 +123,11 @@ class Padded(nn.Module):
         return pad_packed_sequence(y)[0], state
 
 
-def is_traced_often(name, algebra, recorded):
-    """Select one layer over every algebra, every layer over one algebra, and one case without gradients."""
-    return (recorded and (name == "GRU" or algebra == M2R)) or (name, algebra) == ("LSTM", M2R)
+#: One layer over every algebra, every layer over one algebra, and one case without gradients.
+TRACED = [*((n, a, True) for n in NAMES for a in SOME if n == "GRU" or a == M2R), ("LSTM", M2R, False)]
 
 
-@pytest.mark.parametrize(
-    ("name", "algebra", "recorded"),
-    thinned(((n, a, r) for n in NAMES for a in SOME for r in (True, False)), is_traced_often),
-    ids=str,
-)
+@pytest.mark.parametrize(("name", "algebra", "recorded"), TRACED, ids=str)
 @pytest.mark.filterwarnings("ignore")  # of torch: jit is deprecated, and checked sizes become constants
 def test_a_trace_serves_sequences_of_other_lengths(name, algebra, recorded):
     layer = getattr(an.nn, name)(2 * algebra.dim, 3 * algebra.dim, 2, bidirectional=True, algebra=algebra, dtype=F64)
