@@ -48,6 +48,14 @@ def test_the_meta_device_gives_the_same_shape_and_records_gradients(dtype, recor
     assert facts[0] == facts[1]
 
 
+def test_the_meta_device_has_forward_derivatives(monkeypatch):
+    monkeypatch.setattr("algebranets.ops.device._has_device", lambda _: False)
+    x = torch.empty(2, 3, 5, 2, 7, device="meta")
+    with forward_ad.dual_level():
+        _, tangent = forward_ad.unpack_dual(combine(forward_ad.make_dual(x, x), MATRIX, across=2))
+    assert tangent.shape == (2, 3, 5, 2, 7)
+
+
 def test_a_bias_is_added_to_each_row():
     x, bias = torch.randn(1, 2, 5, 3, 7, dtype=F64), torch.randn(42, dtype=F64)
     y = combine(x, MATRIX, across=6, bias=bias)

@@ -242,6 +242,10 @@ def test_a_weight_without_any_tuples_gives_zeros(way):
     assert torch.equal(way(torch.randn(3, 4), w), torch.zeros(3, 8))
 
 
+def small_layer(keep_dense=False):
+    return nn.SparseLinear(compress(pruned_weight(an.M2R, 6, 6).cpu(), an.M2R), None, keep_dense)
+
+
 def write_data(layer):
     layer.values.data.mul_(2)
 
@@ -256,7 +260,7 @@ def write_in_inference_mode(layer):
 
 
 def load_others(layer):
-    other = nn.SparseLinear(compress(pruned_weight(an.M2R, 6, 6).cpu(), an.M2R), None)
+    other = small_layer()
     layer.load_state_dict(other.state_dict())
 
 
@@ -275,17 +279,22 @@ CHANGES = [
 ]  # fmt: skip
 
 
+def changed(layer, change, x):
+    """The layer after a change, ``x`` in its dtype, and the output that it must have."""
+    made = change(layer)
+    layer = made if isinstance(made, nn.SparseLinear) else layer
+    x = x.to(layer.values.dtype)
+    return layer, x, linear(x, expand(layer.weight), algebra=an.M2R, lowering="reference")
+
+
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
 @pytest.mark.parametrize("way", FORMATS)
 def test_torchs_formats_follow_every_change_of_the_values(way, change):
     """A product before the change must not affect later products, neither in inference mode nor without it."""
-    layer = nn.SparseLinear(compress(pruned_weight(an.M2R, 6, 6).cpu(), an.M2R), None)
+    layer = small_layer()
     x = torch.randn(2, 24, dtype=torch.float64)
     way(x, layer.weight)
-    changed = change(layer)
-    layer = changed if isinstance(changed, nn.SparseLinear) else layer
-    rows = x.to(layer.values.dtype)
-    expected = linear(rows, expand(layer.weight), algebra=an.M2R, lowering="reference")
+    layer, rows, expected = changed(layer, change, x)
     for mode in (torch.no_grad, torch.inference_mode):
         with mode():
             torch.testing.assert_close(way(rows, layer.weight), expected)
@@ -302,13 +311,10 @@ def uses_dense(monkeypatch):
 
 @pytest.mark.parametrize("change", [c for c in CHANGES if c is not write_data], ids=lambda change: change.__name__)
 def test_a_dense_weight_that_is_kept_follows_changes_of_the_values(change, uses_dense):
-    layer = nn.SparseLinear(compress(pruned_weight(an.M2R, 6, 6).cpu(), an.M2R), None, keep_dense=True)
+    layer = small_layer(keep_dense=True)
     x = torch.randn(2, 24, dtype=torch.float64)
     layer(x)
-    changed = change(layer)
-    layer = changed if isinstance(changed, nn.SparseLinear) else layer
-    rows = x.to(layer.values.dtype)
-    expected = linear(rows, expand(layer.weight), algebra=an.M2R, lowering="reference")
+    layer, rows, expected = changed(layer, change, x)
     for mode in (torch.inference_mode, torch.no_grad):
         with mode():
             torch.testing.assert_close(layer(rows), expected)
@@ -318,7 +324,7 @@ def test_a_dense_weight_that_is_kept_follows_changes_of_the_values(change, uses_
 
 
 def test_a_dense_weight_is_not_used_where_it_could_be_wrong(uses_dense):
-    layer = nn.SparseLinear(compress(pruned_weight(an.M2R, 6, 6).cpu(), an.M2R), None, keep_dense=True)
+    layer = small_layer(keep_dense=True)
     x, values = torch.randn(2, 24, dtype=torch.float64), torch.randn_like(layer.values)
     layer(x)
     torch.compile(layer, backend="eager", fullgraph=True)(x)

@@ -14,7 +14,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from algebranets.ops import device
-from algebranets.ops.device import records_gradients, sum_dtype
+from algebranets.ops.device import is_transformed, records_gradients, sum_dtype
 
 #: A matrix has one row for each output component, and a row has one coefficient for each input component.
 Row = tuple[int | float, ...]
@@ -103,12 +103,13 @@ def _combine_in_torch(x: Tensor, matrix: Matrix, across: int, bias: Tensor | Non
     """Compute ``combine`` with torch's operations. Sums are taken in at least float32.
 
     Activations are multiplied by the matrix. For weights, and while a graph is compiled, sums are written out, and each
-    product of a coefficient and a component is computed once.
+    product of a coefficient and a component is computed once. On the meta device, nothing is computed unless
+    derivatives are taken, because operations take time there too.
     """
     if x.shape[1] == 1 and across == len(matrix) and not torch.compiler.is_compiling():
         return _multiply(x.to(sum_dtype(x)), matrix, bias)
-    if x.is_meta and not records_gradients(x, bias):
-        return _empty(x, len(matrix), across, x.dtype)  # there is nothing to add, and a large model has many weights
+    if x.is_meta and not records_gradients(x, bias) and not is_transformed():
+        return _empty(x, len(matrix), across, x.dtype)
     if bias is not None or any(sum(map(bool, row)) > 1 for row in matrix):
         x = x.to(sum_dtype(x))
     components = [part for row in x.unbind(1) for part in row.unbind(2)]

@@ -23,11 +23,11 @@ import triton.language as tl
 def depthwise_fwd_kernel(
     x, x_batch, x_comp: tl.constexpr, x_chan, x_row, x_column: tl.constexpr, w,
     y, y_batch, y_comp: tl.constexpr, y_chan, y_row, y_column: tl.constexpr,
-    num_places, blocks, runs, height, width, out_height, out_width,
-    first: tl.constexpr, last: tl.constexpr, row_step, row_shift, row_pace, row_every: tl.constexpr, column_step,
+    num_places, blocks, runs, height, width, out_height, out_width, column_step,
+    first: tl.constexpr, last: tl.constexpr, row_step, row_shift, row_pace, row_every: tl.constexpr,
+    rows: tl.constexpr, row_taps: tl.constexpr, row_shift_out: tl.constexpr, done: tl.constexpr,
     channels: tl.constexpr, dim: tl.constexpr, rank: tl.constexpr,
     table: tl.constexpr, inputs: tl.constexpr, outputs: tl.constexpr,
-    rows: tl.constexpr, row_taps: tl.constexpr, row_shift_out: tl.constexpr, done: tl.constexpr,
     column_sources: tl.constexpr, column_taps: tl.constexpr, num_rows: tl.constexpr, num_columns: tl.constexpr,
     is_double: tl.constexpr, places: tl.constexpr, wide: tl.constexpr,
 ):  # fmt: skip
@@ -86,11 +86,11 @@ def depthwise_fwd_kernel(
 def depthwise_sums_kernel(
     dy, dy_batch, dy_comp: tl.constexpr, dy_chan, dy_row, dy_column: tl.constexpr,
     x, x_batch, x_comp: tl.constexpr, x_chan, x_row, x_column: tl.constexpr, partial,
-    num_places, blocks, runs, height, width, x_height, x_width,
-    start: tl.constexpr, stop: tl.constexpr, row_step, row_shift, row_pace, tap_pace, column_step,
+    num_places, blocks, runs, height, width, x_height, x_width, column_step,
+    start: tl.constexpr, stop: tl.constexpr, row_step, row_shift, row_pace, tap_pace,
+    rows: tl.constexpr, row_taps: tl.constexpr, row_shift_out: tl.constexpr,
     channels: tl.constexpr, dim: tl.constexpr,
     table: tl.constexpr, inputs: tl.constexpr, outputs: tl.constexpr,
-    rows: tl.constexpr, row_taps: tl.constexpr, row_shift_out: tl.constexpr,
     column_sources: tl.constexpr, column_taps: tl.constexpr,
     num_rows: tl.constexpr, num_columns: tl.constexpr, group: tl.constexpr, places: tl.constexpr, wide: tl.constexpr,
 ):  # fmt: skip

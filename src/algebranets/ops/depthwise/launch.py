@@ -71,19 +71,27 @@ def depthwise(
     places = len(x) * blocks * runs
     if not places:
         return
-    steps: tuple[Any, ...] = (0, num_rows, *down), high, ((0,),), 0, 0
-    if tile.rows > 1:
-        (step, _, _, every), sweep = down, sweep_of(num_rows, *down)
-        ends = sweep.ends(high, x.shape[2] if blocks == 1 else None, step, every)
-        steps = (*ends, high * step // every, 0, step, 1), high, sweep.taps, sweep.shift, every
+    loop = _loop_of_images(high, num_rows, down, x.shape[2] if blocks == 1 else None)
     grid = (ceil_div(places, tile.places) * ceil_div(channels, tile.width),)
     with torch.cuda.device_of(x):
         depthwise_fwd_kernel[grid](
             x, *_strides(x, channels), w.contiguous(), y, *_strides(y, channels),
-            places, blocks, runs, *x.shape[2:], *y.shape[2:], *steps[0], along[0] * run // along[3],
-            channels, x.shape[1] // channels, rank, *product, *steps[1:], *taps(run, num_columns, *along),
-            num_rows, num_columns, x.dtype == torch.float64, tile.places, tile.width, num_warps=tile.num_warps,
+            places, blocks, runs, *x.shape[2:], *y.shape[2:], along[0] * run // along[3], *loop,
+            channels, x.shape[1] // channels, rank, *product, *taps(run, num_columns, *along), num_rows, num_columns,
+            x.dtype == torch.float64, tile.places, tile.width, num_warps=tile.num_warps,
         )  # fmt: skip
+
+
+def _loop_of_images(rows: int, num_rows: int, down: Sequence[int], height: int | None) -> tuple[Any, ...]:
+    """The arguments of `depthwise_fwd_kernel` from ``first`` to ``done``, for blocks of so many rows.
+
+    With one row, the loop is over rows of taps. With more, it goes down the image, as described in `Sweep`.
+    """
+    if rows == 1:
+        return 0, num_rows, *down, rows, ((0,),), 0, 0
+    (step, _, _, every), sweep = down, sweep_of(num_rows, *down)
+    ends = sweep.ends(rows, height, step, every)
+    return *ends, rows * step // every, 0, step, 1, rows, sweep.taps, sweep.shift, every
 
 
 def depthwise_sums(
@@ -104,11 +112,7 @@ def depthwise_sums(
     blocks, runs = ceil_div(dy.shape[2], tile.rows), ceil_div(dy.shape[3], tile.run)
     places = len(x) * blocks * runs
     group = rows_of_taps(rank, num_rows, num_columns)
-    steps: tuple[Any, ...] = (0, 1, *down[:2], 0, down[2]), 1, tuple((t,) for t in range(group)), 0
-    if tile.rows > 1:
-        sweep = sweep_of(num_rows, *down, 1)
-        ends = sweep.ends(tile.rows, None, down[0], 1)
-        steps = (*ends, tile.rows * down[0], 0, down[0], 1), tile.rows, sweep.taps, sweep.shift
+    loop = _loop_of_sums(tile.rows, num_rows, group, down)
     across = ceil_div(channels, tile.width)
     # Just enough programs to fill a GPU, because their sums have to be added up afterwards.
     parts = min(ceil_div(places, tile.places), ceil_div(2 * PROGRAMS, across * (num_rows // group)))
@@ -117,15 +121,26 @@ def depthwise_sums(
         with torch.cuda.device_of(x):
             depthwise_sums_kernel[parts, across, num_rows // group](
                 dy, *_strides(dy, channels), x, *_strides(x, channels), partial,
-                places, blocks, runs, *dy.shape[2:], *x.shape[2:], *steps[0], along[0] * tile.run,
-                channels, x.shape[1] // channels, *product, *steps[1:],
-                *taps(tile.run, num_columns, *along, 1),
+                places, blocks, runs, *dy.shape[2:], *x.shape[2:], along[0] * tile.run, *loop,
+                channels, x.shape[1] // channels, *product, *taps(tile.run, num_columns, *along, 1),
                 num_rows, num_columns, group, tile.places, tile.width, num_warps=tile.num_warps,
             )  # fmt: skip
     if algorithm is None:
         torch.sum(partial, 0, out=dw)
     else:
         dw.copy_(_combined(partial.sum(0), tuple(zip(*algorithm.weights, strict=True))))
+
+
+def _loop_of_sums(rows: int, num_rows: int, group: int, down: Sequence[int]) -> tuple[Any, ...]:
+    """The arguments of `depthwise_sums_kernel` from ``start`` to ``row_shift_out``, for blocks of so many rows.
+
+    With one row, there is one step, for ``group`` rows of taps. With more, steps go down the image, as in `Sweep`.
+    """
+    step, shift, pace = down
+    if rows == 1:
+        return 0, 1, step, shift, 0, pace, rows, tuple((t,) for t in range(group)), 0
+    sweep = sweep_of(num_rows, *down, 1)
+    return *sweep.ends(rows, None, step, 1), rows * step, 0, step, 1, rows, sweep.taps, sweep.shift
 
 
 def _combined(w: Float[Tensor, "down along comp chan"], rows: Flat) -> Float[Tensor, "down along row chan"]:
