@@ -93,12 +93,13 @@ def test_every_lowering_computes_the_reference_product(algebra, lowering):
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("algebra", [C, H, M2R, M4R, M2C], ids=str)
-def test_half_precision_is_right_to_its_rounding(algebra, dtype):
-    x = torch.randn(3, 64 * algebra.dim, device="cuda", dtype=dtype)
-    w = torch.randn(product.weight_shape(algebra, 64, 64), device="cuda", dtype=dtype)
+@pytest.mark.parametrize(("num_in", "num_out"), [(64, 64), (8192, 96)])  # as much as programs load at once, and more
+def test_half_precision_is_right_to_its_rounding(num_in, num_out, algebra, dtype):
+    x = torch.randn(32, num_in * algebra.dim, device="cuda", dtype=dtype)
+    w = torch.randn(product.weight_shape(algebra, num_out, num_in), device="cuda", dtype=dtype) / num_in**0.5
     exact = product.linear(x.double(), w.double(), algebra=algebra, lowering="reference")
     for lowering in ("blocks", "kernels"):
-        for rows in (1, 3):  # on CUDA cores, and on tensor cores
+        for rows in (1, 3, 32):  # on CUDA cores, and on tensor cores
             y = product.linear(x[:rows], w, algebra=algebra, lowering=lowering)
             error = (y.double() - exact[:rows]).norm() / exact[:rows].norm()
             assert error < torch.finfo(dtype).eps
@@ -267,6 +268,27 @@ def test_layers_can_be_captured_in_a_cuda_graph(algebra):
         x.copy_(torch.randn_like(x))
         graph.replay()
         torch.testing.assert_close(y, model(x))
+
+
+@pytest.mark.parametrize("algebra", [R, C, H, M2R], ids=str)
+def test_training_steps_of_depthwise_convolutions_can_be_captured(algebra):
+    layer = an.nn.Conv2d(32, 32, 3, padding=1, groups=32 // algebra.dim, algebra=algebra, device="cuda")
+    x = torch.randn(4, 32, 8, 8, device="cuda").to(memory_format=torch.channels_last).requires_grad_()
+
+    def step():
+        return torch.autograd.grad(layer(x).square().sum(), [x, *layer.parameters()])
+
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        step()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        grads = step()
+    with torch.no_grad():
+        x.copy_(torch.randn_like(x))
+    graph.replay()
+    assert_same(grads, step(), atol=1e-4, rtol=1e-4)
 
 
 # Models ---------------------------------------------------------------------------------------------------------------

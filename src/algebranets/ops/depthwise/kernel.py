@@ -54,11 +54,10 @@ def depthwise_fwd_kernel(
         for s in tl.static_range(len(row_taps)):
             source = block * row_step + row_shift + step * row_pace + s
             is_row = is_place & is_chan & (source >= 0) & (source % row_every == 0) & (source // row_every < height)
+            row_at = x_at + source // row_every * x_row
+            tuples = _row(row_at, is_row, run * column_step, width, x_column, column_sources, x_comp, dim)
             for c in tl.static_range(len(column_sources)):
-                column = run * column_step + column_sources[c]
-                is_source = is_row & (column >= 0) & (column < width)
-                at = x_at + source // row_every * x_row + column_sources[c] * x_column
-                right = _changed(_tuple(at, is_source, x_comp, dim), inputs, exact)
+                right = _changed(tuples[c], inputs, exact)
                 sums = ()
                 for o in tl.static_range(window):
                     if row_taps[s][o] >= 0:
@@ -123,11 +122,10 @@ def depthwise_sums_kernel(
                 for s in tl.static_range(len(row_taps)):
                     source = block * row_step + row_shift + (steps + n) * row_pace + (first + s) * tap_pace
                     is_row = is_place & (source >= 0) & (source < x_height)
+                    row_at = x_at + source * x_row
+                    tuples = _row(row_at, is_row, run * column_step, x_width, x_column, column_sources, x_comp, dim)
                     for c in tl.static_range(len(column_sources)):
-                        column = run * column_step + column_sources[c]
-                        is_source = is_row & (column >= 0) & (column < x_width)
-                        at = x_at + source * x_row + column_sources[c] * x_column
-                        right = _changed(_tuple(at, is_source, x_comp, dim), inputs, exact)
+                        right = _changed(tuples[c], inputs, exact)
                         sums = ()
                         for t in tl.static_range(group):
                             for k in tl.static_range(num_columns):
@@ -201,6 +199,16 @@ def _store_row(
         result = _changed(totals[v], outputs, exact)
         for k in tl.static_range(dim):
             tl.store(to + v * pace + k * step, result[k].to(to.dtype.element_ty), mask=is_row & (column + v < width))
+
+
+@triton.jit
+def _row(row_at, is_row, first, width, x_column, sources: tl.constexpr, step, dim: tl.constexpr):
+    """Load the sources of a run, all before the first is used, so that they are in flight together."""
+    tuples = ()
+    for c in tl.static_range(len(sources)):
+        is_source = is_row & (first + sources[c] >= 0) & (first + sources[c] < width)
+        tuples += (_tuple(row_at + sources[c] * x_column, is_source, step, dim),)
+    return tuples
 
 
 @triton.jit

@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from algebranets.ops.combine import combine
 from algebranets.ops.depthwise.constants import Algorithm, Flat, Product, Sweep, product_of, sweep_of, taps
 from algebranets.ops.depthwise.kernel import depthwise_fwd_kernel, depthwise_sums_kernel
 from algebranets.ops.device import PROGRAMS, ceil_div, next_power_of_2
@@ -17,8 +18,9 @@ from algebranets.ops.device import PROGRAMS, ceil_div, next_power_of_2
 #: to the end of the program.
 SUMS, MOST_SUMS = 32, 96
 #: From this number of channels on, the convolution and its adjoint multiply by the table, even if there is an algorithm
-#: with half of the multiplies, which the gradient of a weight uses in any case. In trials over H on an H200, they took
-#: the same time or less by the table with 16 channels and more, and 1.17 times as long with 8.
+#: with half of the multiplies. In trials over H on an H200, they took the same time or less by the table with 16
+#: channels and more, and 1.17 times as long with 8. The gradient of a weight uses the algorithm with stride 1. With
+#: stride 2, a training step was faster by the table.
 TABLE_CHANNELS = 16
 #: If threads go down the image: the most rows of a thread, the most columns for images and for weights, and the fewest
 #: warps that do so.
@@ -105,6 +107,7 @@ def depthwise_sums(
 ) -> None:
     """Write into ``dw``, for each tap, the sum over all places of ``dy`` times the part of ``x`` that the tap meets."""
     num_rows, num_columns, dim, channels = dw.shape
+    algorithm = algorithm if all(stride == 1 for stride, _, _ in slides) else None
     product = product_of(terms, dim, (2, 1, 0), algorithm)
     rank = len(product.table)
     down, along = ((stride, -padding, dilation) for stride, padding, dilation in slides)
@@ -145,7 +148,8 @@ def _loop_of_sums(rows: int, num_rows: int, group: int, down: Sequence[int]) -> 
 
 def _combined(w: Float[Tensor, "down along comp chan"], rows: Flat) -> Float[Tensor, "down along row chan"]:
     """The combinations of the components of a weight with these coefficients."""
-    return (w.new_tensor(rows)[:, :, None] * w[:, :, None]).sum(3)
+    grid = combine(w.reshape(-1, w.shape[2], 1, 1, w.shape[3]), rows)
+    return grid.reshape(*w.shape[:2], len(rows), w.shape[3])
 
 
 # For the M2(R) layers of MobileNet-v1 on an H200, tiles of one row and two warps were the fastest, or nearly so.
@@ -183,8 +187,7 @@ def tile_of_sums(
         return Tile(1, 1, 2, 1, 4)
     num_rows, num_columns, rank, channels = weight
     if product.inputs:
-        most = WEIGHT_COLUMNS - (along[0] > 1)  # with strides, a run has more sources
-        return tile_of_changes(dy, weight, sweep_of(num_rows, *down, 1), most, 8)
+        return tile_of_changes(dy, weight, sweep_of(num_rows, *down, 1), WEIGHT_COLUMNS, 8)
     sums = rows_of_taps(rank, num_rows, num_columns) * num_columns * rank
     vector = min(16 // x.itemsize, _power_of_2(MOST_SUMS // sums))
     run = 1 if rank > MAX_COMPONENTS else 8 if along[0] == 1 else 4
