@@ -37,7 +37,7 @@ def version(request, monkeypatch):
     from algebranets.ops.decode_linear import launch
 
     def dot(plan, num_rows, _itemsize, stacks):
-        return launch.dot_tile(plan, num_rows, stacks, inp=16)  # with the most splits of the input
+        return launch.dot_tile(plan, num_rows, stacks, inp=16, splits=2)
 
     monkeypatch.setattr(launch, *(("DOT_FROM", float("inf")) if request.param == "fma" else ("choose", dot)))
 
@@ -136,15 +136,17 @@ def test_activations_are_torchs(activation, version):  # noqa: ARG001, a fixture
 
 
 @pytest.mark.parametrize(
-    "algebra", thinned([(C,), (M2R,), (direct_sum(C, M2R),), (random_algebra(2, 5),)], lambda a: a.dim != 4), ids=str
+    "algebra",
+    thinned([(C,), (M2R,), (M2C,), (direct_sum(C, M2R),), (random_algebra(2, 5),)], lambda a: a.dim != 4),
+    ids=str,
 )
 def test_programs_share_a_sum(algebra, monkeypatch):
     from algebranets.ops.decode_linear import launch
 
     counted = torch.zeros(64, dtype=torch.int32, device=DEVICE)
     monkeypatch.setattr("algebranets.ops.launch.counters", lambda _, count: counted[:count])
-    monkeypatch.setattr(launch, "choose", lambda plan, *_: launch.dot_tile(plan, 2, out=16, inp=16, splits=3))
-    x, weight, bias = tensors(algebra, (5,), 39, 17, stacks=2)
+    monkeypatch.setattr(launch, "choose", lambda plan, *_: launch.dot_tile(plan, 2, inp=16, splits=3))
+    x, weight, bias = tensors(algebra, (5,), 100, 17, stacks=2)
     expected = ACTIVATIONS["tanh"](reference.linear(x, weight, bias, algebra, 2))
     torch.testing.assert_close(decode_linear(x, weight, bias, algebra, 2, "tanh"), expected)
     assert not counted.any()

@@ -106,7 +106,7 @@ def version(request, monkeypatch):
     from algebranets.ops.decode_linear import launch
 
     def dot(plan, num_rows, _itemsize, stacks=1):
-        return launch.dot_tile(plan, num_rows, stacks, inp=16)  # with the most splits of the input
+        return launch.dot_tile(plan, num_rows, stacks, inp=16, splits=2)
 
     monkeypatch.setattr(launch, *(("DOT_FROM", float("inf")) if request.param == "fma" else ("int8_tile", dot)))
 

@@ -94,6 +94,26 @@ def in_pairs(parts):
 
 
 @triton.jit
+def split_last(x, count: tl.constexpr):
+    """Split the columns of a matrix into ``count`` equal parts, a power of two. Each is a matrix."""
+    parts = (x,)
+    for level in tl.static_range(ceil_log2(count)):
+        new = ()
+        for n in tl.static_range(len(parts)):
+            halves = parts[n].reshape(x.shape[0], 2, x.shape[1] >> level + 1)
+            first, second = halves.permute(0, 2, 1).split()
+            new = new + (first, second)
+        parts = new
+    return parts
+
+
+@triton.jit
+def replaced(tensors, n: tl.constexpr, new):
+    """The tuple ``tensors`` with ``new`` in place of its tensor number ``n``."""
+    return tensors[:n] + (new,) + tensors[n + 1 :]
+
+
+@triton.jit
 def plus_bias(total, bias, place, is_here):
     """``total`` plus the bias, or ``total`` if ``bias`` is None."""
     if bias is not None:

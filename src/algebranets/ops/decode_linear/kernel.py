@@ -8,11 +8,11 @@ Shapes: rows are batch and copy of the block; p, q are rows and columns of rho(w
 output and input tuples. There are two versions of one sum over (c, q, i):
 
 - `decode_linear_fwd_kernel` multiplies on CUDA cores. It uses a weight in a register for all its places in the block.
-- `decode_linear_dot_fwd_kernel` multiplies all x_q by each w_c on tensor cores, and adds up by the table at the end.
+- `decode_linear_dot_fwd_kernel` multiplies each w_c by all x_q that it meets, on tensor cores (`launch.Dots`).
 
 Kernels of one stream may overlap on Hopper (programmatic dependent launch). Each kernel lets the next one start at
-once, and waits for the previous one before it reads what that kernel wrote. Weights that no kernel writes are read
-before the wait.
+once, and waits for the previous one before it reads what that kernel wrote. The first weights are read before the wait
+if no kernel writes them.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ from algebranets.ops.kernel import (
     in_pairs,
     is_last_to_arrive,
     plus_bias,
+    replaced,
+    split_last,
     sum_of_parts,
 )
 
@@ -281,112 +283,118 @@ def over_threads(sums):
 @triton.jit(do_not_specialize=["num_rows"])
 def decode_linear_dot_fwd_kernel(
     x, weight, scale, bias, y, partial, arrived, num_rows,
-    table: tl.constexpr, starts: tl.constexpr, dim: tl.constexpr, size: tl.constexpr, num_copies: tl.constexpr,
+    columns: tl.constexpr, places: tl.constexpr, sums: tl.constexpr, shares: tl.constexpr,
+    dim: tl.constexpr, size: tl.constexpr, num_copies: tl.constexpr,
     num_in: tl.constexpr, num_out: tl.constexpr, x_features: tl.constexpr, y_features: tl.constexpr,
     x_offset: tl.constexpr, y_offset: tl.constexpr, num_tuples: tl.constexpr, stacks: tl.constexpr,
-    fold: tl.constexpr, is_whole: tl.constexpr, activation: tl.constexpr,
+    fold: tl.constexpr, activation: tl.constexpr,
     rows: tl.constexpr, out: tl.constexpr, inp: tl.constexpr, splits: tl.constexpr,
     pdl: tl.constexpr, frozen: tl.constexpr,
 ):  # fmt: skip
-    """Each program multiplies one of ``splits`` shares of the input, for ``out`` output tuples and ``rows`` rows.
+    """Each program multiplies one of ``splits`` parts of the input, for ``out`` output tuples and ``rows`` rows.
 
-    The last program of a tile to arrive adds up the shares. ``partial`` stores the result of each program. ``arrived``
+    The last program of a tile to arrive adds up the parts. ``partial`` stores the result of each program. ``arrived``
     counts the finished programs of a tile. It is zero before and after the kernel.
     """
     begin(pdl, frozen)
-    tile, split, stack = tl.program_id(0) // splits, tl.program_id(0) % splits, tl.program_id(1)
-    j = tl.arange(0, triton.next_power_of_2(rows * size))[:, None]  # row and q of the input, row and p of the output
-    row = tl.program_id(2) * rows + j // size
-    is_row = (j < rows * size) & (row < num_rows)
-    batch, component = (row // num_copies).to(tl.int64), row % num_copies * size + j % size
-    i, o = tl.arange(0, inp), tl.arange(0, out)[None, :]
+    tile, split = tl.program_id(0) // splits, tl.program_id(0) % splits
+    stack, share = tl.program_id(1) // shares, tl.program_id(1) % shares
+    row = tl.program_id(2) * rows + tl.arange(0, rows)[None, :]
+    i, o = tl.arange(0, inp)[None, :], tl.arange(0, out)[:, None]
+    deep: tl.constexpr = dim // shares  # the components of the weight that are multiplied here
     chunks: tl.constexpr = triton.cdiv(num_in, inp * splits)
     first, room = split * (chunks * inp), num_out - tile * out
-    weight_at = weight + (stack.to(tl.int64) * (dim * num_out) + tile * out * fold) * num_in
-    x += x_offset + batch * x_features + component * num_in + i[None, :]
+    before = stack * (dim * num_out) + share * (deep * num_out) + tile * out * fold
+    weight_at = weight + before.to(tl.int64) * num_in
+    x_at = rows_at(x + x_offset, num_rows, columns, size, num_copies, num_in, x_features, rows)
     # The first weights are in flight while the previous kernel ends. They are multiplied last.
-    tiles = weights_at(weight_at, o, i[:, None], first, room, dim, num_in, num_out, out, inp * splits, 0, fold)
+    tiles = weights_at(weight_at, o, i, first, room, deep, num_in, num_out, out, inp * splits, 0, fold)
     if frozen:
-        if chunks > 1:
-            read_ahead(weight_at, first + inp, (chunks - 1) * inp, room, dim, num_in, num_out, out, fold)
         cuda.gdc_wait()
-    xs = tl.load(x + first, mask=is_row & (first + i[None, :] < num_in), other=0)
+    xs = rows_of(x_at, first, num_in, inp)
     dtype: tl.constexpr = tl.float64 if x.dtype.element_ty == tl.float64 else tl.float32
-    products = ()
-    for _ in tl.static_range(dim):
-        products = products + (tl.zeros([j.shape[0], out], dtype),)
+    products = (tl.zeros([out, rows * len(columns[0])], dtype),) * (len(sums) // len(columns[0]))
     for chunk in tl.range(1, chunks):
         start = first + chunk * inp
-        more = tl.load(x + start, mask=is_row & (start + i[None, :] < num_in), other=0)
-        ahead = weights_at(weight_at, o, i[:, None], start, room, dim, num_in, num_out, out, inp * splits, 0, fold)
-        products = add_dots(products, more, ahead)
-    total = combined(add_dots(products, xs, tiles), j, table, starts, size, is_whole)
-    is_here, is_last = is_row & (o < room), True
+        more = rows_of(x_at, start, num_in, inp)
+        ahead = weights_at(weight_at, o, i, start, room, deep, num_in, num_out, out, inp * splits, 0, fold)
+        products = add_dots(products, ahead, more, places)
+    totals = added_up(add_dots(products, tiles, xs, places), sums, len(columns[0]), size // shares)
+    is_here, is_last = (row < num_rows) & (o < room), True
     if splits > 1:
-        group = (tl.program_id(2) * stacks + stack) * tl.cdiv(num_out, out) + tile
-        partial += group.to(tl.int64) * (splits * j.shape[0] * out) + j * out + o
-        tl.store(partial + split * (j.shape[0] * out), total, mask=is_here)
+        group = (tl.program_id(2) * tl.num_programs(1) + tl.program_id(1)) * tl.cdiv(num_out, out) + tile
+        partial += group.to(tl.int64) * (splits * len(totals) * out * rows) + tl.arange(0, rows)[None, :] * out + o
+        for p in tl.static_range(len(totals)):
+            tl.store(partial + (split * len(totals) + p) * (out * rows), totals[p], mask=is_here)
         is_last = is_last_to_arrive(arrived + group, splits)
     if is_last:
-        if splits > 1:
-            total = sum_of_parts(partial, j.shape[0] * out, is_here, splits, dtype)
-        feature = component * num_out + tile * out + o
-        if scale is not None:
-            total *= scales_of(scale, stack, feature, is_here, num_tuples)
-        feature = stack * y_features + y_offset + component * num_out + tile * out + o
-        total = plus_bias(total, bias, feature, is_here)
-        tl.store(y + batch * (stacks * y_features) + feature, activate(total, activation), mask=is_here)
+        for p in tl.static_range(len(totals)):
+            total = totals[p]
+            if splits > 1:
+                total = sum_of_parts(partial + p * (out * rows), len(totals) * out * rows, is_here, splits, dtype)
+            feature = (row % num_copies * size + share * len(totals) + p) * num_out + tile * out + o
+            if scale is not None:
+                total *= scales_of(scale, stack, feature, is_here, num_tuples)
+            feature += stack * y_features + y_offset
+            total = plus_bias(total, bias, feature, is_here)
+            y_at = y + (row // num_copies).to(tl.int64) * (stacks * y_features) + feature
+            tl.store(y_at, activate(total, activation), mask=is_here)
 
 
 @triton.jit
-def add_dots(products, x, tiles):
-    """Add to ``products``, for each component of the weight, the dot of (row and q, input) and (input, output)."""
-    new = ()
-    for c in tl.static_range(len(tiles)):
-        w = from_int8(tiles[c]).to(x.dtype) if tiles[c].dtype == tl.int8 else tiles[c]
-        new = new + (tl.dot(x, w, products[c], input_precision="ieee", out_dtype=products[c].dtype),)
-    return new
-
-
-@triton.jit
-def combined(products, j, table: tl.constexpr, starts: tl.constexpr, size: tl.constexpr, is_whole: tl.constexpr):
-    """Add up ``products``, (row and q, output) for each component of the weight, to sums (row and p, output).
-
-    ``table`` and ``starts`` are `launch.Plan.by_component`. ``is_whole`` says whether the coefficients are whole
-    numbers. ``j`` is row and p.
-    """
-    number: tl.constexpr = tl.int32 if is_whole else products[0].dtype
-    p, last = j % size, products[0].shape[0] - 1
-    total = tl.zeros_like(products[0])
-    for c in tl.static_range(len(products)):
-        for t in tl.static_range(at(starts, c), at(starts, c + 1)):
-            q = tl.zeros_like(p)
-            by = tl.zeros(p.shape, number)
-            for k in tl.static_range(size):
-                q = tl.where(p == k, at(table, 2 * (t * size + k)), q)
-                by = tl.where(p == k, tl.full([], at(table, 2 * (t * size + k) + 1), number), by)
-            found = products[c]
-            if size > 1:
-                source = tl.minimum(j - p + q, last)
-                found = tl.gather(found, tl.broadcast_to(source, found.shape), 0)
-            total += tl.where(by == 0, 0, by.to(total.dtype) * found)
-    return total
-
-
-@triton.jit
-def read_ahead(
-    weight_at, start, count: tl.constexpr, room, dim: tl.constexpr, num_in: tl.constexpr, num_out: tl.constexpr,
-    out: tl.constexpr, fold: tl.constexpr,
+def rows_at(
+    x, num_rows, columns: tl.constexpr, size: tl.constexpr, num_copies: tl.constexpr, num_in: tl.constexpr,
+    x_features: tl.constexpr, rows: tl.constexpr,
 ):  # fmt: skip
-    """Prefetch ``count`` inputs of all components into the L2 cache, in lines of 128 bytes."""
-    line: tl.constexpr = 1024 // weight_at.dtype.element_ty.primitive_bitwidth
-    lines: tl.constexpr = min(32, triton.next_power_of_2(triton.cdiv(count, line)))
-    o = tl.minimum(tl.arange(0, out), room - 1)[:, None]
-    for c in tl.static_range(dim):
-        component = weight_at + tl.full([], rows_before(c, num_out, fold), tl.int64) * num_in
-        for ahead in tl.range(0, count, lines * line):
-            i = tl.minimum(start + ahead + tl.arange(0, lines) * line, num_in - 1)[None, :]
-            tl.inline_asm_elementwise(
-                "prefetch.global.L2 [$1]; mov.u32 $0, 0;", "=r,l",
-                [(component + o * (fold * num_in) + i).to(tl.int64)], tl.int32, False, 1,
-            )  # fmt: skip
+    """For each group of columns, pointers to x, (1, column and row), and whether the row exists."""
+    j = tl.arange(0, rows * len(columns[0]))[None, :]
+    row = tl.program_id(2) * rows + j % rows
+    found = ()
+    for g in tl.static_range(len(columns)):
+        q = row % num_copies * size
+        for k in tl.static_range(len(columns[g])):
+            q += tl.where(j // rows == k, at(columns[g], k), 0)
+        found = found + (x + (row // num_copies).to(tl.int64) * x_features + q * num_in,)
+    return found, row < num_rows
+
+
+@triton.jit
+def rows_of(x_at, start, num_in: tl.constexpr, inp: tl.constexpr):
+    """Load the tiles of x, (input, column and row), beginning at input ``start``."""
+    pointers, is_row = x_at
+    i = start + tl.arange(0, inp)[:, None]
+    xs = ()
+    for g in tl.static_range(len(pointers)):
+        xs = xs + (tl.load(pointers[g] + i, mask=is_row & (i < num_in), other=0),)
+    return xs
+
+
+@triton.jit
+def add_dots(products, tiles, xs, places: tl.constexpr):
+    """Add to ``products`` the dots of (output, input) of each component and (input, column and row).
+
+    For each component, ``places`` has its group of columns and its product.
+    """
+    for c in tl.static_range(len(tiles)):
+        x = xs[at(places, 2 * c)]
+        w = from_int8(tiles[c]).to(x.dtype) if tiles[c].dtype == tl.int8 else tiles[c]
+        total = products[at(places, 2 * c + 1)]
+        total = tl.dot(w, x, total, input_precision="ieee", out_dtype=total.dtype)
+        products = replaced(products, at(places, 2 * c + 1), total)
+    return products
+
+
+@triton.jit
+def added_up(products, sums: tl.constexpr, width: tl.constexpr, size: tl.constexpr):
+    """Add up ``products``, (output, column and row), to a sum (output, row) for each of ``size`` rows of rho(w).
+
+    For each column of each product, ``sums`` has ``p, coefficient`` of each sum that it is part of.
+    """
+    totals = (tl.zeros([products[0].shape[0], products[0].shape[1] // width], products[0].dtype),) * size
+    for n in tl.static_range(len(products)):
+        parts = split_last(products[n], width)
+        for k in tl.static_range(width):
+            for t in tl.static_range(0, len(sums[n * width + k]), 2):
+                total = totals[at(sums[n * width + k], t)] + at(sums[n * width + k], t + 1) * parts[k]
+                totals = replaced(totals, at(sums[n * width + k], t), total)
+    return totals

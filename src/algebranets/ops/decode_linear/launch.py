@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache, cached_property
-from itertools import pairwise, product, zip_longest
+from itertools import chain, pairwise, product
 from math import prod
 from typing import NamedTuple
 
@@ -19,13 +19,42 @@ from algebranets.ops.launch import overlap_options, overlaps, shared_sums
 #: Tensor cores are faster from this many multiplies for each number of the weight. On CUDA cores, a program keeps at
 #: most this many sums for an output tuple.
 DOT_FROM, MAX_SUMS = 8, 16
-#: Tiles for tensor cores by the rows of a dot: the outputs of a program, the numbers that it loads at a time, and the
-#: most programs that share a sum.
-DOT_TILES = {16: (32, 18 << 10, 8), 64: (16, 12 << 10, 4), 128: (32, 18 << 10, 4)}
-#: The numbers in flight for a program.
-NUM_LOADED = 54 << 10
+#: On tensor cores: the output tuples of a program, and the most numbers of a product in a row (columns times rows).
+DOT_OUT, DOT_WIDTH = 64, 64
+#: The most weights that a program loads at once, if they are all that it needs. Otherwise it loads half as many at a
+#: time.
+MOST_LOADED = 32 << 10
+#: The most programs that share a sum, and the most numbers that the last of them adds up.
+MOST_SPLITS, MOST_ADDED = 8, 16 << 10
+#: The sums of a thread on tensor cores, of its 255 registers, and the bytes of a multiprocessor's shared memory that a
+#: program may use.
+DOT_SUMS, SHARED_BYTES = 128, 220 << 10
 #: Bytes that a thread loads at once.
 VECTOR = 16
+
+
+class Dots(NamedTuple):
+    """The product of a block on tensor cores. A component of the weight meets several columns of the input at once.
+
+    Components that meet different columns in the same way are added to one product, as in M2(C).
+
+    Args:
+        columns: The groups of columns, of equal size.
+        places: For each component, its group of columns and its product, one after the other.
+        sums: For each column of each product, ``row, coefficient`` of each row of rho(w) that it is part of.
+        shares: The number of equal parts of the rows of rho(w), each with components of its own. The other arguments
+            are those of the first part.
+    """
+
+    columns: tuple[tuple[int, ...], ...]
+    places: tuple[int, ...]
+    sums: tuple[tuple[float, ...], ...]
+    shares: int
+
+    @property
+    def width(self) -> int:
+        """The columns of a group."""
+        return len(self.columns[0])
 
 
 @dataclass(frozen=True)
@@ -52,24 +81,45 @@ class Plan:
     fold: int = 1
 
     @cached_property
-    def by_component(self) -> tuple[tuple[float, ...], tuple[int, ...]]:
-        """The table and its starts, ordered by component: the (column, coefficient) of a component in every row p.
-
-        The coefficient is 0 if the component is not in the row. A component that is in a row twice is listed twice.
-        Changes of basis are part of the coefficients.
-        """
-        found: list[tuple[tuple[float, ...], ...]] = []
-        starts = [0]
-        for c in range(self.dim):
+    def dots(self) -> Dots:
+        """How `decode_linear_dot_fwd_kernel` multiplies the components of the weight by the columns of its input."""
+        shares = self._shares()
+        found: list[list[list[tuple[float, ...]]]] = []  # for each component, the terms (row, coefficient) by column
+        for c in range(self.dim // shares):
             rows: list[list[tuple[float, ...]]] = [
                 [self.table[3 * t + 1 : 3 * t + 3] for t in range(first, last) if self.table[3 * t] == c]
                 for first, last in pairwise(self.starts)
             ]
             if self.inputs is not None:
                 rows = self._in_table_basis(rows)
-            found += zip_longest(*rows, fillvalue=(0, 0))
-            starts.append(len(found))
-        return tuple(number for rows in found for term in rows for number in term), tuple(starts)
+            found.append([[(p, by) for p, row in enumerate(rows) for q, by in row if q == k] for k in range(self.size)])
+        width = next_power_of_2(max(sum(map(bool, terms)) for terms in found))
+        columns, sums, places = [], [], []
+        for terms in found:
+            met = tuple(q for q, here in enumerate(terms) if here)
+            group = met + (0,) * (width - len(met))
+            summed = tuple(tuple(chain(*terms[q])) for q in met) + ((),) * (width - len(met))
+            columns += [group] * (group not in columns)
+            sums += [summed] * (summed not in sums)
+            places += [columns.index(group), sums.index(summed)]
+        return Dots(tuple(columns), tuple(places), tuple(chain(*sums)), shares)
+
+    def _shares(self) -> int:
+        """Into how many equal parts, each with components of its own, the rows of rho(w) can be split.
+
+        A part has the same columns and coefficients as the first one. For example, M2(C) has two parts.
+        """
+        if self.inputs is not None:
+            return 1
+        triples = [self.table[3 * t : 3 * t + 3] for t in range(len(self.table) // 3)]
+        rows = [triples[first:last] for first, last in pairwise(self.starts)]
+        for shares in range(min(self.dim, self.size), 1, -1):
+            if self.dim % shares == 0 and self.size % shares == 0:
+                high, deep = self.size // shares, self.dim // shares
+                moved = [[(c + p // high * deep, q, by) for c, q, by in rows[p % high]] for p in range(self.size)]
+                if [sorted(row) for row in moved] == [sorted(row) for row in rows]:
+                    return shares
+        return 1
 
     def _in_table_basis(self, rows: list[list[tuple[float, ...]]]) -> list[list[tuple[float, ...]]]:
         """The terms (column, coefficient) of the rows of a matrix, between changes of basis."""
@@ -159,7 +209,7 @@ def int8_tile(plan: Plan, num_rows: int, itemsize: int, stacks: int = 1) -> Tile
     """
     dim, num_out = plan.dim, plan.num_out
     if itemsize == 2 and num_rows * plan.multiplies >= DOT_FROM and num_rows > plan.num_copies:
-        return dot_tile(plan, num_rows, stacks)
+        return dot_tile(plan, num_rows, stacks, most_loaded=MOST_LOADED // 2)  # a byte takes a register of its own
     if dim > 1:
         fitting = (n for n in (4, 2) if n * dim * num_rows <= 8 and num_out >= 2 * n * PROGRAMS)
         threads = (next(fitting, 1), 1, 16, 4 if dim == 2 else 2)
@@ -234,35 +284,31 @@ def _within(
 
 
 def dot_tile(
-    plan: Plan,
-    num_rows: int,
-    stacks: int = 1,
-    out: int = 0,
-    inp: int = 0,
-    splits: int = 0,
-    num_warps: int = 4,
-    num_stages: int = 0,
+    plan: Plan, num_rows: int, stacks: int = 1, inp: int = 0, splits: int = 0, most_loaded: int = MOST_LOADED
 ) -> Tile:
-    """The tile for tensor cores. A program loads ``inp`` inputs at once, of its rows and of all weight components.
+    """The tile for tensor cores, in half precision.
 
-    The defaults (for arguments that are 0) leave room for the loads of two programs on a multiprocessor of an H200, of
-    this kernel or the next. The input is split if there would be too few programs otherwise.
+    If the programs can load all of their weights at once, they do so before the previous kernel has ended. Otherwise
+    there is one program for each multiprocessor, with as many loads in flight as fit. ``inp`` and ``splits`` that are 0
+    are chosen. The choices were fast over C, H, M2R, M4R and M2C, at widths 4096 to 16384 and with 2 to 32 rows, on an
+    H200.
     """
-    height = next((h for h in DOT_TILES if num_rows * plan.size <= h), max(DOT_TILES))
-    rows = max(1, height // plan.size)
-    most_out, most_loaded, most_splits = DOT_TILES[height]
-    out = out or (16 if height * plan.dim >= 1024 else most_out)
-    numbers = height + plan.dim * out
-    chunk = next_power_of_2(most_loaded // numbers + 1) // 2
-    num_tiles = ceil_div(plan.num_out, out) * ceil_div(num_rows, rows) * stacks
-    # Adding up parts takes longer if they have more rows, so each program must have enough to multiply.
-    least = inp or (chunk if height == 16 else max(256, 1024 // plan.dim))
-    splits = splits or max(1, min(most_splits, plan.num_in // least, PROGRAMS // num_tiles))
-    if splits * num_tiles <= PROGRAMS // 2:  # each program has a multiprocessor to itself
-        chunk *= 2
-    inp = max(16, min(inp or chunk, next_power_of_2(ceil_div(plan.num_in, splits))))
-    num_stages = num_stages or max(2, min(4, NUM_LOADED // (inp * numbers) - height // 64))
-    return Tile(rows, out, inp, 0, num_warps, num_stages, splits)
+    dots = plan.dots
+    rows = min(max(next_power_of_2(num_rows), 8 // dots.width), max(1, DOT_WIDTH // dots.width))
+    most_out = DOT_SUMS * 128 // (len(dots.sums) * rows)
+    out = max(16, min(DOT_OUT, next_power_of_2(plan.num_out), next_power_of_2(most_out + 1) // 2))
+    weights = plan.dim // dots.shares * out  # of one input
+    num_tiles = ceil_div(plan.num_out, out) * ceil_div(num_rows, rows) * stacks * dots.shares
+    most = max(1, min(MOST_SPLITS, MOST_ADDED // (plan.size // dots.shares * rows * out)))
+    at_once = max(ceil_div(weights * plan.num_in, most_loaded), min(most, PROGRAMS // 4 // num_tiles))
+    if at_once > most or at_once * num_tiles > PROGRAMS:
+        splits = splits or max(1, min(most, PROGRAMS // 2 // num_tiles))
+        inp = inp or max(16, next_power_of_2(most_loaded // 2 // weights + 1) // 2)
+    splits = splits or at_once
+    most_inp = max(16, next_power_of_2(ceil_div(plan.num_in, splits)))
+    inp = min(inp or most_inp, most_inp)
+    num_bytes = 2 * inp * (weights + rows * dots.width * len(dots.columns))
+    return Tile(rows, out, inp, 0, 4, max(2, min(4, SHARED_BYTES // num_bytes - 1)), splits)
 
 
 def decode_linear(
@@ -293,26 +339,25 @@ def decode_linear(
     for plan in plans(algebra, num_in, num_out):
         num_rows = batch * plan.num_copies
         chosen = tile or (choose if scale is None else int8_tile)(plan, num_rows, x.element_size(), stacks)
-        grid = ceil_div(plan.num_out, chosen.out) * chosen.splits, stacks, ceil_div(num_rows, chosen.rows)
-        table = (plan.table, plan.starts) if chosen.lanes else plan.by_component
+        shares = 1 if chosen.lanes else plan.dots.shares
+        grid = ceil_div(plan.num_out, chosen.out) * chosen.splits, stacks * shares, ceil_div(num_rows, chosen.rows)
         numbers = (
-            num_rows, *table, plan.dim, plan.size, plan.num_copies, plan.num_in, plan.num_out,
+            plan.dim, plan.size, plan.num_copies, plan.num_in, plan.num_out,
             x.shape[1], y.shape[1] // stacks, plan.offset * num_in, plan.offset * num_out, num_out, stacks, plan.fold,
         )  # fmt: skip
-        room = next_power_of_2(chosen.rows * plan.size) * chosen.out
         with torch.cuda.device_of(x):
             if chosen.lanes:
                 decode_linear_fwd_kernel[grid](
-                    x, weight, scale, bias, y, *numbers, plan.inputs, plan.outputs, activation,
-                    chosen.rows, chosen.out, chosen.inp, chosen.lanes, chosen.num_warps, VECTOR // x.element_size(),
-                    pdl, pdl and frozen, num_warps=chosen.num_warps, maxnreg=chosen.most_registers,
-                    **overlap_options(pdl),
+                    x, weight, scale, bias, y, num_rows, plan.table, plan.starts, *numbers, plan.inputs, plan.outputs,
+                    activation, chosen.rows, chosen.out, chosen.inp, chosen.lanes, chosen.num_warps,
+                    VECTOR // x.element_size(), pdl, pdl and frozen,
+                    num_warps=chosen.num_warps, maxnreg=chosen.most_registers, **overlap_options(pdl),
                 )  # fmt: skip
             else:
+                room = plan.size // shares * chosen.rows * chosen.out
                 decode_linear_dot_fwd_kernel[grid](
-                    x, weight, scale, bias, y, *shared_sums(x, chosen.splits, prod(grid), room), *numbers,
-                    plan.inputs is None, activation, chosen.rows, chosen.out, chosen.inp, chosen.splits,
-                    pdl, pdl and frozen,
+                    x, weight, scale, bias, y, *shared_sums(x, chosen.splits, prod(grid), room), num_rows, *plan.dots,
+                    *numbers, activation, chosen.rows, chosen.out, chosen.inp, chosen.splits, pdl, pdl and frozen,
                     num_warps=chosen.num_warps, num_stages=chosen.num_stages, **overlap_options(pdl),
                 )  # fmt: skip
     return y
