@@ -83,6 +83,19 @@ def thinned(cases: Iterable[tuple[Any, ...]], often: Callable[..., bool]) -> lis
     return [pytest.param(*case, marks=() if often(*case) else pytest.mark.slow) for case in cases]
 
 
+def captured(step: Callable[[], Any]) -> tuple[torch.cuda.CUDAGraph, Any]:
+    """Run a step once and record it as a CUDA graph. The second value is what replays write."""
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        step()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        result = step()
+    return graph, result
+
+
 def random_algebra(seed: int, dim: int, density: float = 0.3) -> Algebra:
     """Return an algebra without structure: entries of several terms, coefficients other than 1, zero rows."""
     rng = random.Random(seed)

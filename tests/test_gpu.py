@@ -22,7 +22,7 @@ from algebranets.nn.relative import RelativeAttention, sinusoids
 from algebranets.ops.window_attention import window_attention
 from algebranets.product import Geometry
 from algebranets.pruning import Pruner
-from conftest import ALGEBRAS
+from conftest import ALGEBRAS, captured
 from test_models import logits_of, small
 from test_whitening import assert_compiled_alike, assert_whitening_sums, over_sums
 
@@ -258,13 +258,7 @@ def test_layers_can_be_captured_in_a_cuda_graph(algebra):
     )
     x = torch.randn(8, 64, device="cuda", dtype=torch.bfloat16)
     with torch.no_grad():
-        stream = torch.cuda.Stream()
-        with torch.cuda.stream(stream):
-            model(x)
-        torch.cuda.current_stream().wait_stream(stream)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            y = model(x)
+        graph, y = captured(lambda: model(x))
         x.copy_(torch.randn_like(x))
         graph.replay()
         torch.testing.assert_close(y, model(x))
@@ -278,13 +272,7 @@ def test_training_steps_of_depthwise_convolutions_can_be_captured(algebra):
     def step():
         return torch.autograd.grad(layer(x).square().sum(), [x, *layer.parameters()])
 
-    stream = torch.cuda.Stream()
-    with torch.cuda.stream(stream):
-        step()
-    torch.cuda.current_stream().wait_stream(stream)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        grads = step()
+    graph, grads = captured(step)
     with torch.no_grad():
         x.copy_(torch.randn_like(x))
     graph.replay()

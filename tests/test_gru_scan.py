@@ -11,7 +11,7 @@ from algebranets.ops import gru_scan
 from algebranets.product import auto, kernels, reference, weight_shape
 from algebranets.product.cells import Direction
 from algebranets.product.thresholds import GPU
-from conftest import needs_triton, random_algebra
+from conftest import captured, needs_triton, random_algebra
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
@@ -243,19 +243,12 @@ def test_it_is_captured_and_replayed():
         y, _ = layer(x)
         return y, *torch.autograd.grad(y.square().sum(), [x, *layer.parameters()])
 
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        step()
-    torch.cuda.current_stream().wait_stream(stream)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        captured = step()
+    graph, results = captured(step)
     with torch.no_grad():
         x.normal_()
     graph.replay()
     graph.replay()
-    for one, other in zip(captured, step(), strict=True):
+    for one, other in zip(results, step(), strict=True):
         torch.testing.assert_close(one, other)
 
 
