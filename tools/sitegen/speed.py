@@ -121,7 +121,7 @@ def models() -> str:
         for row in rows:
             middle_half = f"{row.spread[0]:.2f}-{row.spread[1]:.2f}"
             cells.append([line.text, row.algebra, f"{row.speedup:.2f}", middle_half, *_per_second(row)])
-    headings = ["", "over", "speed-up", "middle half", "torch.nn, characters a second", "ours, characters a second"]
+    headings = ["", "over", "speed-up", "middle half", "torch.nn, a second", "ours, a second"]
     return markdown_table(headings, cells, prose=(0, 1))
 
 
