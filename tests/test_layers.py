@@ -273,9 +273,10 @@ def _autocast_recurrent(example, layer, inputs, dtype):
         torch.testing.assert_close(a.float(), b, atol=0.1, rtol=0.1)
 
 
-#: Recurrent layers have many weights, and tracing rho(w) over H takes long, so they use C instead of H, whose weights
-#: are stored and expanded in the same way.
-COMPILED = [(e, C if e.name in RECURRENT and a == H else a) for e, a in PAIRS]
+#: One example of each class. The other examples are traced by torch.export and by torch.jit. Recurrent layers have many
+#: weights, and tracing rho(w) over H takes long, so they use C instead of H, whose weights are stored and expanded in
+#: the same way.
+COMPILED = [(e, C if e.name in RECURRENT and a == H else a) for e, a in PAIRS if e in zoo.ONE_EACH]
 
 
 @pytest.mark.parametrize(
@@ -305,10 +306,7 @@ def test_compile_takes_a_layer_whole(example, algebra):
     assert_same(*grads)
 
 
-@pytest.mark.parametrize(
-    "name",
-    thinned(((n,) for n in ("Linear", "Conv2d", "MultiheadAttention", "Whitening2d")), lambda name: name != "Linear"),
-)
+@pytest.mark.parametrize("name", ["Conv2d", "MultiheadAttention", "Whitening2d"])
 def test_the_default_compiler_gives_the_same_result(name):
     torch._dynamo.reset()
     example = zoo.plainest(name)

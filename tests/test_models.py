@@ -89,23 +89,18 @@ COMPILED_OFTEN = [
     ("resnet18", R), ("resnet50", M2R), ("mobilenet_v1", M2R), ("transformer_xl", H), ("gru_lm", CROSS),
     ("cifar_resnet", diagonal(4)),
 ]  # fmt: skip
-COMPILED = COMPILED_OFTEN + [(n, M2R) for n in ("resnet18", "transformer_xl", "gru_lm", "cifar_resnet")]
+COMPILED = COMPILED_OFTEN + [(n, M2R) for n in ("transformer_xl", "cifar_resnet")]
 
 
 @pytest.mark.parametrize(("name", "algebra"), thinned(COMPILED, lambda *case: case in COMPILED_OFTEN), ids=str)
 def test_every_model_compiles_without_graph_breaks(name, algebra):
-    """Tracing takes seconds, so stages have one block here; one model is traced in full below."""
+    """Tracing takes seconds, so stages have one block."""
     if name.startswith("resnet"):
         block = BasicBlock if name == "resnet18" else Bottleneck
         model, x = ResNet(block, (1, 1, 1, 1), algebra=algebra, width=0.125, num_classes=3), torch.randn(3, 3, 37, 29)
     else:
         model, x = small(name, algebra, **({"num_blocks": 1} if name == "cifar_resnet" else {}))
-    assert_compiles(model, x, "eager")
-
-
-@pytest.mark.slow
-def test_a_whole_resnet50_compiles_without_graph_breaks():
-    assert_compiles(*small("resnet50", M2R), "aot_eager")
+    assert_compiles(model, x, "aot_eager" if name == "resnet50" else "eager")
 
 
 def assert_compiles(model, x, backend):
