@@ -664,9 +664,11 @@ def test_functions_take_the_name_of_an_algebra(name):
     assert fans(w, name) == fans(w, algebra)
 
 
-@pytest.mark.parametrize("name", ["H", "quaternions"])
+@pytest.mark.parametrize("name", ["H", "quaternions", "C*C"])
 def test_functions_with_the_name_of_an_algebra_are_one_graph(name):
-    x, w = torch.randn(5, 12, dtype=F64), torch.randn(product.weight_shape(H, 2, 3), dtype=F64)
+    """An algebra that is made from its name, such as C*C, is made once before."""
+    algebra = get(name)
+    x, w = randn(5, 3 * algebra.dim), weight(algebra, 2, 3)
 
     def run(x, w):
         return from_tuples(tuples(x, name), name), product.linear(x, w, algebra=name)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
 
@@ -111,6 +110,9 @@ _BY_NAME = {
 }
 _CONSTRUCTORS = {_normalized(name): name for name in _BY_NUMBERS}
 
+#: The algebras that were made from names with numbers. torch.compile can find them here, but cannot make one.
+_MADE: dict[str, Algebra] = {}
+
 
 def get(spec: Algebra | str | Path) -> Algebra:
     """Find an algebra by its name.
@@ -139,10 +141,12 @@ def get(spec: Algebra | str | Path) -> Algebra:
         return CATALOGUE[text]
     if isinstance(spec, Path) or re.search(r"\.(toml|json|txt)$|[/\\]", text):
         return Algebra.load(text)
-    return _BY_NAME.get(_normalized(text)) or _constructed(text)
+    found = _BY_NAME.get(_normalized(text)) or _MADE.get(text)
+    if found is None:
+        found = _MADE[text] = _constructed(text)
+    return found
 
 
-@lru_cache(maxsize=64)
 def _constructed(text: str) -> Algebra:
     """Return the algebra that a name with numbers describes, or raise an error that says what a name must be."""
     name = _normalized(text)
