@@ -19,7 +19,7 @@ from algebranets.product.blocks.matrix import matrix as rho
 from algebranets.product.compressed import TupleSparse, compress, expand
 from algebranets.pruning import Pruner
 from boxes import message_in_box
-from conftest import ALGEBRAS, needs_triton, over_kinds, random_algebra, thinned
+from conftest import ALGEBRAS, needs_triton, over_kinds, random_algebra
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
@@ -106,17 +106,13 @@ SIZES = [((2, 3), 33, 1), ((), 64, 16), ((0,), 3, 4), ((9,), 300, 20)]
 ACTIVATIONS = [None, "relu", "silu", "gelu", "sigmoid", "tanh"]
 
 
-def is_launched_often(batch, num_in, num_out, activation):
-    """Select every activation at one size, and every size with one activation, since the two are independent."""
-    return (batch, num_in, num_out) == SIZES[0] or activation == "gelu"
+#: Every activation at one size, and every size with one activation, since the two are independent.
+LAUNCHES = [(*SIZES[0], activation) for activation in ACTIVATIONS] + [(*size, "gelu") for size in SIZES[1:]]
 
 
 @needs_triton
 @both_kernels
-@pytest.mark.parametrize(
-    ("batch", "num_in", "num_out", "activation"),
-    thinned(((*size, activation) for size in SIZES for activation in ACTIVATIONS), is_launched_often),
-)
+@pytest.mark.parametrize(("batch", "num_in", "num_out", "activation"), LAUNCHES)
 def test_both_kernels_take_every_size(batch, num_in, num_out, activation, pick):
     """Outputs with more tuples than a thread loads at once, fewer outputs than a program has, and an empty batch."""
     weight, x, bias = operands(an.M2R, batch, num_out, num_in, torch.float32)
