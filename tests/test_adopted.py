@@ -38,6 +38,14 @@ ROUNDING = 1e-6
 ROTATION = {name: ALGEBRAS[number % 3] for number, name in enumerate(MODELS)}
 #: Each model over one algebra.
 over_rotation = pytest.mark.parametrize(("name", "algebra"), list(ROTATION.items()), ids=str)
+#: Each model over one algebra. The other algebras are slow tests.
+over_models = pytest.mark.parametrize(
+    ("name", "algebra"),
+    thinned(
+        ((name, algebra) for name in MODELS for algebra in ALGEBRAS), lambda name, algebra: ROTATION[name] is algebra
+    ),
+    ids=str,
+)
 
 
 def real_model(name):
@@ -203,7 +211,7 @@ def law_errors(model, inputs, algebra):
     return errors
 
 
-@over_rotation
+@over_models
 def test_every_converted_layer_commutes_with_multiplication_on_the_right(name, algebra):
     errors = law_errors(*converted(name, algebra), algebra)
     assert {path: error for path, error in errors.items() if not error < ROUNDING} == {}

@@ -281,11 +281,11 @@ def test_no_input_breaks_it(algebra, feed):
 def test_no_input_breaks_it_compiled(of_usual_size):
     """One test runs many inputs, because the graph for one serves all others of its shape."""
     torch._dynamo.reset()
-    layer = an.nn.Whitening2d(2 * C.dim, algebra=C)
+    layer = an.nn.Whitening2d(2 * H.dim, algebra=H)
     compiled, fresh = torch.compile(layer, fullgraph=True, backend="aot_eager"), copy.deepcopy(layer.state_dict())
-    inputs = [feed(C) for feed in NASTY.values()]
+    inputs = [feed(H) for feed in NASTY.values()]
     for x in inputs:
-        if (x.shape == base(C).shape) == of_usual_size:
+        if (x.shape == base(H).shape) == of_usual_size:
             layer.train().load_state_dict(fresh)
             assert_unbroken(layer, compiled, x)
 
