@@ -110,7 +110,8 @@ _BY_NAME = {
 }
 _CONSTRUCTORS = {_normalized(name): name for name in _BY_NUMBERS}
 
-#: The algebras that were made from names with numbers. torch.compile can find them here, but cannot make one.
+#: The algebras that `get` has made from names such as "clifford(2,0)". torch.compile can look them up, but cannot make
+#: them.
 _MADE: dict[str, Algebra] = {}
 
 
@@ -128,6 +129,9 @@ def get(spec: Algebra | str | Path) -> Algebra:
             - the path of a table file that ends in .toml, .json or .txt.
 
             Case does not matter in names, nor do "-", "_" and spaces between words.
+
+            A compiled function can always use names of the catalogue and common names. It can use the name of an
+            algebra that has to be made, such as "clifford(3,0)", if `get` has found the same name before.
 
     >>> get("M2R") is M2R, get("M5R").dim, get("M2(H)").dim, get("clifford(3,0)").dim
     (True, 25, 16, 8)
