@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from algebranets import M2R, C, H, R, diagonal, product
-from algebranets.algebra import CATALOGUE, clifford
+from algebranets.algebra import CATALOGUE, clifford, get
 from algebranets.product import Geometry, auto
 from algebranets.product.activation import ACTIVATIONS
 from algebranets.product.cells import MODES, Direction
@@ -157,14 +157,52 @@ def test_few_rows_without_gradients_take_a_kernel(algebra):
 
 
 @pytest.mark.usefixtures("usable")
-def test_tensor_cores_take_more_rows_of_folded_weights_unless_the_layer_is_large():
-    half, most = {"dtype": torch.bfloat16}, GPU.decode_folded_rows_half // 2
-    assert for_linear(M2R, most, **half) == "kernels"
-    assert for_linear(M2R, most + 1, **half) == "blocks"
-    wide = GPU.decode_folded_multiplies // GPU.decode_folded_rows_half // M2R.dim
+def test_tensor_cores_take_more_rows():
+    half, most = {"dtype": torch.bfloat16}, GPU.decode_rows_half
+    for algebra in (C, M2R):
+        assert for_linear(algebra, most, **half) == "kernels"
+        assert for_linear(algebra, most + 1, **half) == "blocks"
+    # Large folded weights are multiplied by fewer rows.
+    wide = GPU.decode_folded_multiplies // (2 * most) // M2R.dim
     assert for_linear(M2R, most, wide, 1, **half) == "kernels"
     assert for_linear(M2R, most, wide + 1, 1, **half) == "blocks"
-    assert for_linear(M2R, GPU.decode_folded_rows // 2, 32 * wide, 1, **half) == "kernels"
+    few = GPU.decode_folded_rows_half // 2
+    assert for_linear(M2R, few, 64 * wide, 1, **half) == "kernels"
+    assert for_linear(M2R, few + 1, 64 * wide, 1, **half) == "blocks"
+
+
+@pytest.mark.usefixtures("usable")
+def test_tensor_cores_take_more_components_in_one_block():
+    m2h, m4c, half = get("M2H"), get("M4C"), {"dtype": torch.bfloat16}
+    assert (m2h.dim, m4c.dim) == (GPU.decode_dim_one_row, GPU.decode_dim_half)
+    for rows in (1, GPU.decode_rows_half):
+        assert for_linear(m4c, rows, **half) == "kernels"
+        assert for_linear(get("M6C"), rows, **half) == "blocks"
+    assert for_linear(m4c, 1) == "blocks"
+    assert for_linear(m2h, 1) == "kernels"
+    assert for_linear(m2h, 2) == "blocks"
+    assert for_linear(diagonal(16), 1, **half) == "kernels"
+    assert for_linear(diagonal(16), 2, **half) == "blocks"
+
+
+@pytest.mark.usefixtures("usable")
+@pytest.mark.parametrize(
+    ("algebra", "rows", "num", "ways"),
+    [
+        (clifford(2, 0), 32, 2048, ["decode_linear"]),
+        (clifford(2, 0), 33, 2048, ["combine", "combine"]),  # M2(R) through blocks
+        (clifford(3, 0), 16, 1024, ["decode_linear"]),
+        (clifford(3, 0), 17, 1024, ["combine", "decode_linear", "combine"]),
+        (clifford(1, 3), 1, 64, ["decode_linear"]),
+        (clifford(1, 3), 2, 64, ["combine", "decode_linear", "combine"]),
+        (clifford(4, 1), 1, 64, ["combine", "decode_linear", "combine"]),
+    ],
+)
+def test_bases_change_in_registers_if_there_is_little_work(algebra, rows, num, ways):
+    """Width 8192, and smaller over algebras with many components."""
+    x = torch.empty(rows, num * algebra.dim, dtype=torch.bfloat16, device="meta")
+    w = weight(algebra, num, num, dtype=torch.bfloat16, device="meta")
+    assert operators(lambda: product.linear(x, w, algebra=algebra)) == ways
 
 
 @pytest.mark.usefixtures("usable")

@@ -143,14 +143,16 @@ def decodes_int8(x: Tensor, weight: Tensor, bias: Tensor | None, algebra: Algebr
     dtype, rows = precision(x), prod(x.shape[:-1])
     if dtype not in _DECODED or not (bias is None or device.is_autocast(x) or bias.dtype == x.dtype):
         return False
-    if algebra.change is not None and not changes_in_registers(algebra, rows):
-        return False
     return lowering == "kernels" or _are_few(rows, weight, algebra, dtype.itemsize)
 
 
-def changes_in_registers(algebra: Algebra, num_rows: int) -> bool:
+def changes_in_registers(algebra: Algebra, weight: Tensor, num_rows: int) -> bool:
     """Whether `decode_linear` changes the basis of inputs and outputs, for an algebra that is stored in another one."""
-    return _decodes_dim(algebra, num_rows) and (not algebra.stored.folded or num_rows <= GPU.changed_rows)
+    if algebra.change is None:
+        return False
+    if num_rows == 1:
+        return algebra.dim <= GPU.decode_dim_one_row
+    return algebra.dim <= GPU.decode_dim and num_rows * algebra.dim**2 * weight.numel() <= GPU.changed_work
 
 
 def takes_decode_kernels(x: Tensor) -> bool:
@@ -225,11 +227,17 @@ def _decodes(x: Tensor, weight: Tensor, algebra: Algebra) -> bool:
 
 def _are_few(rows: int, weight: Tensor, algebra: Algebra, itemsize: int) -> bool:
     """Whether rows with numbers of ``itemsize`` bytes are few enough for `decode_linear` to be faster than blocks."""
-    if not algebra.stored.folded or (algebra.change is not None and changes_in_registers(algebra, rows)):
-        return 0 < rows <= GPU.decode_rows and _decodes_dim(algebra, rows)
-    copies = rows * algebra.stored.blocks[0].num_copies
-    fits = copies <= GPU.decode_folded_rows_half and copies * weight.numel() <= GPU.decode_folded_multiplies
-    return copies > 0 and (copies <= GPU.decode_folded_rows or (itemsize == 2 and fits))
+    is_half, stored = itemsize == 2, algebra.stored
+    if not 0 < rows <= (GPU.decode_rows_half if is_half else GPU.decode_rows):
+        return False
+    if changes_in_registers(algebra, weight, rows):
+        return True
+    if not stored.folded:
+        return _decodes_dim(stored, rows, is_half)
+    copies = rows * stored.blocks[0].num_copies
+    if not is_half:
+        return copies <= GPU.decode_folded_rows
+    return copies <= GPU.decode_folded_rows_half or copies * weight.numel() <= GPU.decode_folded_multiplies
 
 
 def _changes_pay(weight: Tensor, algebra: Algebra, geometry: Geometry, least: int) -> bool:
@@ -239,8 +247,10 @@ def _changes_pay(weight: Tensor, algebra: Algebra, geometry: Geometry, least: in
     return saved * prod(weight.shape[2:]) > least * 2 * algebra.dim * (first + second * geometry.groups)
 
 
-def _decodes_dim(algebra: Algebra, num_rows: int) -> bool:
+def _decodes_dim(algebra: Algebra, num_rows: int, is_half: bool) -> bool:
     """Whether an algebra has few enough components for `decode_linear` to multiply by its table."""
+    if is_half and len(algebra.blocks) == 1:  # each block is a launch of its own
+        return algebra.dim <= GPU.decode_dim_half
     return algebra.dim <= (GPU.decode_dim_one_row if num_rows == 1 else GPU.decode_dim)
 
 

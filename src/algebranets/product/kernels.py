@@ -40,9 +40,22 @@ def linear(
     _check(x)
     if records_gradients(x, weight, bias):
         return ACTIVATIONS[activation](parts.linear(x, weight, bias, algebra, stacks))
-    if algebra.change is None or auto.changes_in_registers(algebra, prod(x.shape[:-1])):
-        return decode_linear(x, weight, bias, algebra, stacks, activation)
-    y = decode_linear(parts.change_inputs(x, algebra), weight, None, algebra.stored, stacks)
+    return decode(x, weight, bias, algebra, stacks, activation)
+
+
+def decode(
+    x: Float[Tensor, "*batch inp"],
+    weight: Tensor,
+    bias: Tensor | None,
+    algebra: Algebra,
+    stacks: int = 1,
+    activation: str | None = None,
+    scale: Tensor | None = None,
+) -> Float[Tensor, "*batch out"]:
+    """`decode_linear`, with changes of basis in registers or as passes of their own, whichever is faster."""
+    if algebra.change is None or auto.changes_in_registers(algebra, weight, prod(x.shape[:-1])):
+        return decode_linear(x, weight, bias, algebra, stacks, activation, scale)
+    y = decode_linear(parts.change_inputs(x, algebra), weight, None, algebra.stored, stacks, scale=scale)
     return ACTIVATIONS[activation](parts.change_outputs(y, algebra, bias, stacks))
 
 
@@ -134,8 +147,8 @@ def _step(
         new = decode_step(mode, x[0], before, (w_ih, w_hh), (b_ih, b_hh), algebra)
     else:
         gates = MODES[mode].num_gates
-        gates_x = decode_linear(x[0], w_ih, b_ih, algebra, gates)
-        gates_h = decode_linear(before[0], w_hh, b_hh, algebra, gates)
+        gates_x = decode(x[0], w_ih, b_ih, algebra, gates)
+        gates_h = decode(before[0], w_hh, b_hh, algebra, gates)
         new = list(cells.step(mode, gates_x, gates_h, tuple(cast_for_autocast(*before))))
     return new[0][None], tuple(s[None] for s in new)
 

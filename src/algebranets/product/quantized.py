@@ -14,9 +14,8 @@ from torch import Tensor
 
 from algebranets import product
 from algebranets.algebra import Algebra
-from algebranets.ops.decode_linear import decode_linear
 from algebranets.ops.device import precision
-from algebranets.product import auto
+from algebranets.product import auto, kernels
 from algebranets.product.layout import num_tuples
 
 #: The largest whole number of an int8 weight. -128 is not used, so that a weight and its negative are rounded alike.
@@ -83,7 +82,7 @@ def linear(
     """
     fits = x.shape[-1] == num_tuples(w.numbers, w.algebra)[1] * w.algebra.dim  # if not, `product.linear` says why
     if fits and lowering in ("auto", "kernels") and auto.decodes_int8(x, w.numbers, bias, w.algebra, lowering):
-        return decode_linear(x, w.numbers, bias, w.algebra, activation=activation, scale=w.scale)
+        return kernels.decode(x, w.numbers, bias, w.algebra, activation=activation, scale=w.scale)
     weight = dequantize(w, precision(x))
     return product.linear(x, weight, bias, algebra=w.algebra, lowering=lowering, activation=activation)
 

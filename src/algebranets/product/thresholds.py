@@ -13,25 +13,27 @@ from dataclasses import dataclass
 class Gpu:
     """Thresholds on a GPU, measured on an H200."""
 
-    #: The largest number of rows for which `decode_linear` is faster than blocks, which must build rho(w) first.
-    #: decode-h200.jsonl: C, H and M2C at 32 rows are 1.18 to 1.95 times as fast as torch.nn.
+    #: The largest number of rows for which `decode_linear` is faster than blocks, on CUDA cores and, in half precision,
+    #: on tensor cores. Blocks must build rho(w) first, unless weights are folded. Found by trials over C, H and M2C, at
+    #: width 4096 in float32 and at widths 4096 to 16384 in bfloat16. decode-h200.jsonl: C, H and M2C.
     decode_rows: int = 32
-    #: The largest number of rows times copies for which `decode_linear` is faster than blocks over a folded algebra,
-    #: where blocks build nothing. The first bound is for CUDA cores. The second is for tensor cores in half precision,
-    #: where the number of multiplies is bounded too.
-    #: decode-h200.jsonl: M2R and M4R at 32 rows are 1.76 to 8.13 times as fast as torch.nn.
+    decode_rows_half: int = 128
+    #: For folded weights, the largest number of rows times copies, on CUDA cores and on tensor cores. On tensor cores,
+    #: more are allowed if there are at most so many multiplies. Found by trials over M2R and M4R, at widths 2048 to
+    #: 16384 in bfloat16. decode-h200.jsonl: M2R and M4R.
     decode_folded_rows: int = 4
-    decode_folded_rows_half: int = 64
+    decode_folded_rows_half: int = 32
     decode_folded_multiplies: int = 1 << 28
-    #: The largest number of components for which `decode_linear` is faster than blocks, for several rows and for one,
-    #: unless weights are folded. Found by trials at width 8192: over M2H, with one row `decode_linear` was four times
-    #: as fast as blocks, but slower than torch.nn with 8 rows. With 32 components, blocks were always faster.
+    #: The largest number of components for which `decode_linear` is faster than blocks, unless weights are folded: for
+    #: several rows, for one, and on tensor cores if the table is one block. Found by trials at width 8192: over M2H, on
+    #: tensor cores, `decode_linear` was 2 to 4.7 times as fast as blocks. parts-h200.jsonl: clifford(4,1).
     decode_dim: int = 8
     decode_dim_one_row: int = 16
-    #: The largest number of rows for which `decode_linear` changes the basis in registers if weights are folded. For
-    #: more rows, changes of basis are passes of their own. Found by trials over clifford(2,0) at width 8192;
-    #: parts-h200.jsonl has 8 rows, where registers are used, and 32.
-    changed_rows: int = 16
+    decode_dim_half: int = 32
+    #: `decode_linear` changes the basis in registers for at most so many rows times numbers of the weight times squared
+    #: components. For more, changes of basis are passes of their own. Found by trials over clifford(2,0), clifford(3,0)
+    #: and C (x) C at widths 4096 and 8192.
+    changed_work: int = 1 << 33
     #: For each number that changes of basis move, a convolution must save this many multiplies to be faster in another
     #: basis. Found by trials over clifford(2,0): with 64 channels, which save 72, blocks and parts took the same time;
     #: with 128 channels, which save 144, parts were faster.
