@@ -172,17 +172,17 @@ def test_tensor_cores_take_more_rows():
 
 
 @pytest.mark.usefixtures("usable")
-def test_tensor_cores_take_more_components_in_one_block():
-    m2h, m4c, half = get("M2H"), get("M4C"), {"dtype": torch.bfloat16}
-    assert (m2h.dim, m4c.dim) == (GPU.decode_dim_one_row, GPU.decode_dim_half)
-    for rows in (1, GPU.decode_rows_half):
-        assert for_linear(m4c, rows, **half) == "kernels"
-        assert for_linear(get("M6C"), rows, **half) == "blocks"
-    assert for_linear(m4c, 1) == "blocks"
-    assert for_linear(m2h, 1) == "kernels"
+def test_tensor_cores_take_more_components_in_small_blocks():
+    half, most = {"dtype": torch.bfloat16}, GPU.decode_rows_half
+    assert for_linear(get("M4C"), most, **half) == "kernels"
+    assert for_linear(diagonal(GPU.decode_dim_half + 1), 1, **half) == "blocks"
+    assert for_linear(get("M4C"), 1) == "blocks"
+    m2h, projective = get("M2H"), clifford(3, 0, 1)  # in which one block has 16 rows
+    assert m2h.dim == projective.dim == GPU.decode_dim_one_row
+    assert for_linear(m2h, most, **half) == for_linear(m2h, 1) == "kernels"
     assert for_linear(m2h, 2) == "blocks"
-    assert for_linear(diagonal(16), 1, **half) == "kernels"
-    assert for_linear(diagonal(16), 2, **half) == "blocks"
+    assert for_linear(projective, 1, **half) == "kernels"
+    assert for_linear(projective, 2, **half) == "blocks"
 
 
 @pytest.mark.usefixtures("usable")

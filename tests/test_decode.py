@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from algebranets.algebra import M2C, M2R, SPLIT_QUATERNIONS, C, H, direct_sum
+from algebranets.algebra import M2C, M2R, SPLIT_QUATERNIONS, C, H, direct_sum, get
 from algebranets.ops import decode_linear as decode_module
 from algebranets.ops.decode_linear import decode_linear
 from algebranets.ops.device import is_frozen
@@ -63,6 +63,16 @@ def test_every_batch_and_several_layers_at_once(algebra, batch, stacks, version)
     for given in (None, bias):
         expected = reference.linear(x, weight, given, algebra, stacks)
         torch.testing.assert_close(decode_linear(x, weight, given, algebra, stacks), expected)
+
+
+@pytest.mark.parametrize("in_registers", [True, False])
+@pytest.mark.parametrize("name", ["clifford(2,0)", "C*C", "clifford(1,3)"])
+def test_a_change_of_basis_is_computed_in_the_kernel_or_apart(name, in_registers, monkeypatch):
+    algebra = get(name)
+    monkeypatch.setattr(auto, "changes_in_registers", lambda *_: in_registers)
+    x, weight, bias = tensors(algebra, (2,), 3, 2, stacks=2)
+    expected = ACTIVATIONS["relu"](reference.linear(x, weight, bias, algebra, 2))
+    torch.testing.assert_close(kernels.decode(x, weight, bias, algebra, 2, "relu"), expected)
 
 
 def spread(t):
@@ -308,9 +318,10 @@ def test_autocast_gives_its_precision():
 
 
 def test_a_weight_is_read_early_only_if_nobody_wrote_it_since_it_was_read():
-    weight = nn.Parameter(torch.randn(8, 2))
+    weight, buffer = nn.Parameter(torch.randn(8, 2)), nn.Buffer(torch.randn(2))
     assert not is_frozen(weight)  # gradients are recorded
     with torch.no_grad():
+        assert [is_frozen(buffer) for _ in range(2)] == [False, True]
         assert [is_frozen(weight) for _ in range(3)] == [False, True, True]
         weight.mul_(2)
         assert [is_frozen(weight) for _ in range(2)] == [False, True]
@@ -318,3 +329,5 @@ def test_a_weight_is_read_early_only_if_nobody_wrote_it_since_it_was_read():
         assert not is_frozen(weight * 1)
     with torch.inference_mode():
         assert is_frozen(weight)
+        made_here = nn.Parameter(torch.randn(2), requires_grad=False)
+        assert [is_frozen(made_here) for _ in range(2)] == [False, False]

@@ -13,6 +13,7 @@ import algebranets as an
 from algebranets import nn
 from algebranets.lab.cli import app
 from algebranets.models import load, publish
+from algebranets.ops.device import is_frozen
 from algebranets.ops.sparse_linear import sparse_linear
 from algebranets.product import auto, linear, sparse, weight_from_tuples, weight_shape
 from algebranets.product.blocks.matrix import matrix as rho
@@ -181,6 +182,18 @@ def test_a_layer_with_its_dense_weight_computes_the_same(algebra):
     assert kept.state_dict().keys() == layer.state_dict().keys()
     assert torch.equal(kept.dense, expand(layer.weight))
     assert kept.half().dense.dtype == torch.float16
+
+
+@torch.no_grad()
+def test_kernels_read_a_dense_weight_that_is_kept_early():
+    layer = small_layer(keep_dense=True)
+
+    def is_read_early():
+        return is_frozen(layer._weight_with_dense().dense)
+
+    assert [is_read_early() for _ in range(3)] == [False, True, True]
+    layer.values.mul_(2)
+    assert [is_read_early() for _ in range(2)] == [False, True]
 
 
 #: torch multiplies by sparse blocks on a CPU only if it was built with MKL, which it is not on ARM.

@@ -113,7 +113,7 @@ class SparseLinear(Layer):
         version = values.data_ptr(), values._version
         if self.dense is None or self._expanded != version:
             with torch.inference_mode(False), torch.no_grad():
-                self.dense, self._expanded = expand(weight), version
+                self.dense, self._expanded = nn.Buffer(expand(weight), persistent=False), version
         return replace(weight, dense=self.dense)
 
     def extra_repr(self) -> str:

@@ -78,10 +78,13 @@ def is_channels_last(x: Tensor) -> bool:
 def is_frozen(weight: Tensor) -> bool:
     """Whether a kernel may read ``weight`` before the previous kernel has ended.
 
-    This is safe for a parameter whose version has not changed since the last call. Any other tensor may be an output of
-    the previous kernel. It is always False in a compiled graph, which would not check again.
+    This is safe for a parameter or buffer whose version has not changed since the last call. Any other tensor may be an
+    output of the previous kernel. It is always False in a compiled graph, which would not check again, and for a tensor
+    that was made in inference mode, which has no version.
     """
-    if torch.compiler.is_compiling() or torch.is_grad_enabled() or not isinstance(weight, torch.nn.Parameter):
+    if torch.compiler.is_compiling() or torch.is_grad_enabled() or weight.is_inference():
+        return False
+    if not isinstance(weight, (torch.nn.Parameter, torch.nn.Buffer)):
         return False
     before, _VERSIONS[weight] = _VERSIONS.get(weight), weight._version
     return bool(before == weight._version)

@@ -249,7 +249,7 @@ def _changes_pay(weight: Tensor, algebra: Algebra, geometry: Geometry, least: in
 
 def _decodes_dim(algebra: Algebra, num_rows: int, is_half: bool) -> bool:
     """Whether an algebra has few enough components for `decode_linear` to multiply by its table."""
-    if is_half and len(algebra.blocks) == 1:  # each block is a launch of its own
+    if is_half and max(block.size for block in algebra.blocks) <= GPU.decode_size:
         return algebra.dim <= GPU.decode_dim_half
     return algebra.dim <= (GPU.decode_dim_one_row if num_rows == 1 else GPU.decode_dim)
 

@@ -25,11 +25,13 @@ class Gpu:
     decode_folded_rows_half: int = 32
     decode_folded_multiplies: int = 1 << 28
     #: The largest number of components for which `decode_linear` is faster than blocks, unless weights are folded: for
-    #: several rows, for one, and on tensor cores if the table is one block. Found by trials at width 8192: over M2H, on
-    #: tensor cores, `decode_linear` was 2 to 4.7 times as fast as blocks. parts-h200.jsonl: clifford(4,1).
+    #: several rows, for one, and in half precision if no block of rho(w) has more rows than the last number. These two
+    #: were found by trials at width 8192 with 1 to 32 rows: over diagonal(16), M2H and M4C, `decode_linear` was 1.3 to
+    #: 5.4 times as fast as blocks. For one block of 32 rows, compiling a kernel took a minute.
     decode_dim: int = 8
     decode_dim_one_row: int = 16
     decode_dim_half: int = 32
+    decode_size: int = 8
     #: `decode_linear` changes the basis in registers for at most so many rows times numbers of the weight times squared
     #: components. For more, changes of basis are passes of their own. Found by trials over clifford(2,0), clifford(3,0)
     #: and C (x) C at widths 4096 and 8192.
@@ -84,8 +86,8 @@ class Gpu:
     fill_cost: int = 2_500_000
     fill_cost_a_place: float = 0.6
     #: The cost of multiplying a dense weight, in the same unit, for up to 64 rows. sparse-h200.jsonl: M2R with 8 rows,
-    #: where the dense layer is faster with 70 % zeros at width 4096, and slower with 80 %.
-    dense_cost: int = 1_000_000
+    #: where picking takes as long as the dense layer with 80 % zeros at width 4096, and between 80 % and 90 % at 8192.
+    dense_cost: int = 500_000
     dense_cost_a_place: float = 1.0
     #: The largest input row, in bytes, that a program can keep on the chip.
     pick_bytes: int = 1 << 17

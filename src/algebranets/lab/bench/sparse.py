@@ -102,7 +102,7 @@ def _measure(
         moved = _bytes(weight.starts, weight.indices, weight.values) + 2 * x.nbytes
         yield make_row(
             run, each, captured, Cost(moved, batch * len(weight.values) * algebra.multiplies),
-            op="sparse, dense kept" if keep_dense else "sparse", shape=shape, chain=lengths["ours"],
+            op="sparse (dense kept)" if keep_dense else "sparse", shape=shape, chain=lengths["ours"],
             algebra=algebra.name, lowering="auto", parameters=weight.values.numel() / width**2, error=error,
             sparsity=sparsity, limit=(_bytes(real.weight) + 2 * x.nbytes) / moved,
         )  # fmt: skip
