@@ -1,6 +1,7 @@
 """The simple parts of algebras, and products that are computed in them."""
 
 import random
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
@@ -34,7 +35,8 @@ from algebranets.algebra import (
     tensor,
 )
 from algebranets.product import parts as lowering
-from conftest import ALGEBRAS, KINDS, RANDOM, S3
+from algebranets.product.thresholds import GPU
+from conftest import ALGEBRAS, KINDS, RANDOM, S3, needs_triton
 
 #: Algebras, their simple parts, and the multiplies of a product by blocks of the table and by parts.
 KNOWN = [
@@ -284,12 +286,31 @@ def test_layers_take_it_by_default():
 
 
 def test_in_float16_the_basis_stays():
-    """The sum of two inputs of 4e4 would overflow."""
-    layer = an.nn.Linear(4, 4, bias=False, algebra=clifford(2, 0))
-    layer.weight_tuples = torch.tensor([0.5, 0.0, 0.0, 0.0])[:, None, None]
-    half = layer.half()
-    x = torch.full((1, 4), 4e4, dtype=torch.float16)
-    torch.testing.assert_close(half(x), 0.5 * x)
+    """A change of basis of inputs of 6e4 would overflow."""
+    half, x = halving_layer(), torch.full((2, 8), 6e4, dtype=torch.float16)
+    for model in (half, an.sparse(half, at_least=0.5), an.sparse(half, at_least=0.5, keep_dense=True)):
+        torch.testing.assert_close(model(x), 0.5 * x)
+
+
+def halving_layer():
+    """Return a layer in float16 that multiplies by a half."""
+    layer = an.nn.Linear(8, 8, bias=False, algebra=clifford(2, 0))
+    layer.weight_tuples = torch.eye(2) * torch.tensor([0.5, 0.0, 0.0, 0.0])[:, None, None]
+    return layer.half()
+
+
+@needs_triton
+@torch.no_grad()
+def test_in_float16_kernels_change_the_basis_in_registers_only(monkeypatch):
+    monkeypatch.setattr("algebranets.ops.device._has_device", lambda _: True)
+    half, x = halving_layer(), torch.full((2, 8), 6e4, dtype=torch.float16)
+    sparse, small = an.sparse(half, at_least=0.5, keep_dense=True), an.quantize(half, "int8")
+    for most in (GPU.changed_work, 0):
+        monkeypatch.setattr(product.auto, "GPU", replace(GPU, changed_work=most))
+        assert product.auto.linear(x, half.weight, half.algebra, 2, 2) == ("kernels" if most else "parts")
+        for model in (half, sparse, small):
+            torch.testing.assert_close(model(x), 0.5 * x)
+        torch.testing.assert_close(product.linear(x, half.weight, algebra=half.algebra, lowering="kernels"), 0.5 * x)
 
 
 def count_changes(monkeypatch):

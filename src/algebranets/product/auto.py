@@ -69,8 +69,10 @@ def sparse(x: Tensor, w: TupleSparse) -> SparseWay:
     On a GPU without gradients, a kernel picks the inputs of each tuple for few rows ("pick") and fills tuples into
     tiles for more rows ("fill"). On a CPU with MKL, the weight becomes a sparse matrix of numbers for few rows
     ("numbers") and of blocks for more rows ("blocks"). Otherwise the dense weight is used ("dense"), and also if it is
-    kept and faster.
+    kept and faster. Inputs in the basis of the table need the dense weight, if the algebra is stored in another basis.
     """
+    if w.algebra.change is not None:
+        return "dense"
     if _has_sparse_kernels(x, w):
         if _dense_is_faster(x, w):
             return "dense"
@@ -140,19 +142,19 @@ def decodes_int8(x: Tensor, weight: Tensor, bias: Tensor | None, algebra: Algebr
     """
     if not device.is_usable(x) or records_gradients(x, bias):
         return False
-    dtype, rows = precision(x), prod(x.shape[:-1])
-    if dtype not in _DECODED or not (bias is None or device.is_autocast(x) or bias.dtype == x.dtype):
+    if precision(x) not in _DECODED or not (bias is None or device.is_autocast(x) or bias.dtype == x.dtype):
         return False
-    return lowering == "kernels" or _are_few(rows, weight, algebra, dtype.itemsize)
+    return lowering == "kernels" or _are_few(x, weight, algebra)
 
 
-def changes_in_registers(algebra: Algebra, weight: Tensor, num_rows: int) -> bool:
-    """Whether `decode_linear` changes the basis of inputs and outputs, for an algebra that is stored in another one."""
+def changes_in_registers(x: Tensor, weight: Tensor, algebra: Algebra) -> bool:
+    """Whether `decode_linear` changes the basis of inputs and outputs, for an algebra that is stored in another one.
+
+    In float16 it always does, because the result of a pass could overflow.
+    """
     if algebra.change is None:
         return False
-    if num_rows == 1:
-        return algebra.dim <= GPU.decode_dim_one_row
-    return algebra.dim <= GPU.decode_dim and num_rows * algebra.dim**2 * weight.numel() <= GPU.changed_work
+    return precision(x) == torch.float16 or _changes_little(x, weight, algebra)
 
 
 def takes_decode_kernels(x: Tensor) -> bool:
@@ -222,22 +224,33 @@ def _decodes(x: Tensor, weight: Tensor, algebra: Algebra) -> bool:
         return False
     if x.dtype != weight.dtype or x.dtype not in _DECODED or precision(x) != weight.dtype:
         return False
-    return _are_few(prod(x.shape[:-1]), weight, algebra, x.dtype.itemsize)
+    return _are_few(x, weight, algebra)
 
 
-def _are_few(rows: int, weight: Tensor, algebra: Algebra, itemsize: int) -> bool:
-    """Whether rows with numbers of ``itemsize`` bytes are few enough for `decode_linear` to be faster than blocks."""
-    is_half, stored = itemsize == 2, algebra.stored
+def _are_few(x: Tensor, weight: Tensor, algebra: Algebra) -> bool:
+    """Whether the rows of ``x`` are few enough for `decode_linear` to be faster than blocks."""
+    rows, is_half, stored = prod(x.shape[:-1]), precision(x).itemsize == 2, algebra.stored
     if not 0 < rows <= (GPU.decode_rows_half if is_half else GPU.decode_rows):
         return False
-    if changes_in_registers(algebra, weight, rows):
-        return True
+    if algebra.change is not None:
+        if _changes_little(x, weight, algebra):
+            return True
+        if precision(x) == torch.float16:  # passes could overflow
+            return False
     if not stored.folded:
         return _decodes_dim(stored, rows, is_half)
     copies = rows * stored.blocks[0].num_copies
     if not is_half:
         return copies <= GPU.decode_folded_rows
     return copies <= GPU.decode_folded_rows_half or copies * weight.numel() <= GPU.decode_folded_multiplies
+
+
+def _changes_little(x: Tensor, weight: Tensor, algebra: Algebra) -> bool:
+    """Whether there is so little work that changes of basis in registers are faster than passes of their own."""
+    rows = prod(x.shape[:-1])
+    if rows == 1:
+        return algebra.dim <= GPU.decode_dim_one_row
+    return algebra.dim <= GPU.decode_dim and rows * algebra.dim**2 * weight.numel() <= GPU.changed_work
 
 
 def _changes_pay(weight: Tensor, algebra: Algebra, geometry: Geometry, least: int) -> bool:

@@ -6,7 +6,6 @@ Decoding kernels have no gradients. When gradients are recorded, the product goe
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
 
 import torch
 import torch.nn.functional as F
@@ -53,7 +52,7 @@ def decode(
     scale: Tensor | None = None,
 ) -> Float[Tensor, "*batch out"]:
     """`decode_linear`, with changes of basis in registers or as passes of their own, whichever is faster."""
-    if algebra.change is None or auto.changes_in_registers(algebra, weight, prod(x.shape[:-1])):
+    if algebra.change is None or auto.changes_in_registers(x, weight, algebra):
         return decode_linear(x, weight, bias, algebra, stacks, activation, scale)
     y = decode_linear(parts.change_inputs(x, algebra), weight, None, algebra.stored, stacks, scale=scale)
     return ACTIVATIONS[activation](parts.change_outputs(y, algebra, bias, stacks))

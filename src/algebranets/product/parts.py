@@ -4,7 +4,7 @@ clifford(2,0) is M2(R) in another basis. So the inputs change to the basis of M2
 multiplies, and the outputs change back (see `Algebra.change`). Weights are stored in that basis already. Each change of
 basis reads and writes the activations once.
 
-Other algebras go through blocks. So does everything in float16, where the sum of two inputs of 4e4 overflows.
+Other algebras go through blocks. So does everything in float16, where a change of basis could overflow.
 """
 
 from __future__ import annotations

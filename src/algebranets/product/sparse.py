@@ -14,9 +14,8 @@ from torch import Tensor
 
 from algebranets.algebra import Algebra, Block
 from algebranets.ops.combine import Matrix, combine
-from algebranets.ops.decode_linear import decode_linear
 from algebranets.ops.sparse_linear import sparse_linear
-from algebranets.product import auto, blocks, parts
+from algebranets.product import auto, bilinear, blocks, kernels, parts
 from algebranets.product.activation import ACTIVATIONS
 from algebranets.product.blocks.matrix import join, split
 from algebranets.product.compressed import TupleSparse, expand
@@ -31,7 +30,7 @@ def linear(
             f"the input's last axis must hold {w.num_in * w.algebra.dim} features "
             f"({w.num_in} {w.algebra.name} tuples); got shape {tuple(x.shape)}."
         )
-    if w.algebra.change is not None:
+    if w.algebra.change is not None and bilinear.is_safe(x):
         y = linear(parts.change_inputs(x, w.algebra), replace(w, algebra=w.algebra.stored))
         return ACTIVATIONS[activation](parts.change_outputs(y, w.algebra, bias))
     way = auto.sparse(x, w)
@@ -48,7 +47,7 @@ def linear(
 def _dense(x: Tensor, w: TupleSparse, bias: Tensor | None, activation: str | None) -> Tensor:
     """The product by the dense weight, which is built if it is not kept."""
     if w.dense is not None and auto.linear(x, w.dense, w.algebra, w.num_in, w.num_out) == "kernels":
-        return decode_linear(x, w.dense, bias, w.algebra, activation=activation)
+        return kernels.decode(x, w.dense, bias, w.algebra, activation=activation)
     return ACTIVATIONS[activation](blocks.linear(x, expand(w) if w.dense is None else w.dense, bias, w.algebra))
 
 
