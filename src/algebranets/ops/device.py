@@ -57,6 +57,11 @@ def precision(x: Tensor) -> torch.dtype:
     return x.dtype
 
 
+def sums_may_overflow(x: Tensor) -> bool:
+    """Whether sums of a few numbers of ``x`` may overflow in the dtype in which torch multiplies it: in float16."""
+    return precision(x) == torch.float16
+
+
 def cast_for_autocast(x: Tensor, *others: Tensor | None) -> list[Any]:
     """``x`` and the other tensors, cast for autocast if it is on. Autocast does not know our operators."""
     if not is_autocast(x):

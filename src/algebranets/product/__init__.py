@@ -16,6 +16,7 @@ from torch import Tensor
 from algebranets import algebra as algebras
 from algebranets import checks
 from algebranets.algebra import Algebra
+from algebranets.ops.device import sums_may_overflow
 from algebranets.product import auto, bilinear, blocks, kernels, parts, reference
 from algebranets.product.activation import ACTIVATIONS
 from algebranets.product.blocks.matrix import real_weight
@@ -205,7 +206,8 @@ def keeps_stored(x: Tensor, algebra: Algebra | str, lowering: Lowering) -> bool:
     comes between them that acts on components. Inner products of tuples may come between them: they are the same in
     both bases.
     """
-    return algebras.get(algebra).change is not None and lowering in ("auto", "parts") and bilinear.is_safe(x)
+    changes = algebras.get(algebra).change is not None and lowering in ("auto", "parts")
+    return changes and not sums_may_overflow(x)
 
 
 def check_lowering(lowering: str) -> None:

@@ -69,7 +69,7 @@ def sparse(x: Tensor, w: TupleSparse) -> SparseWay:
     On a GPU without gradients, a kernel picks the inputs of each tuple for few rows ("pick") and fills tuples into
     tiles for more rows ("fill"). On a CPU with MKL, the weight becomes a sparse matrix of numbers for few rows
     ("numbers") and of blocks for more rows ("blocks"). Otherwise the dense weight is used ("dense"), and also if it is
-    kept and faster. Inputs in the basis of the table need the dense weight, if the algebra is stored in another basis.
+    kept and faster, and for inputs in another basis than that of the weight.
     """
     if w.algebra.change is not None:
         return "dense"
@@ -148,13 +148,11 @@ def decodes_int8(x: Tensor, weight: Tensor, bias: Tensor | None, algebra: Algebr
 
 
 def changes_in_registers(x: Tensor, weight: Tensor, algebra: Algebra) -> bool:
-    """Whether `decode_linear` changes the basis of inputs and outputs, for an algebra that is stored in another one.
+    """Whether `decode_linear` changes the basis itself, for an algebra that is stored in another one.
 
-    In float16 it always does, because the result of a pass could overflow.
+    Otherwise passes before and after it do. In float16 their results could overflow.
     """
-    if algebra.change is None:
-        return False
-    return precision(x) == torch.float16 or _changes_little(x, weight, algebra)
+    return device.sums_may_overflow(x) or _changes_little(x, weight, algebra)
 
 
 def takes_decode_kernels(x: Tensor) -> bool:
@@ -235,7 +233,7 @@ def _are_few(x: Tensor, weight: Tensor, algebra: Algebra) -> bool:
     if algebra.change is not None:
         if _changes_little(x, weight, algebra):
             return True
-        if precision(x) == torch.float16:  # passes could overflow
+        if device.sums_may_overflow(x):  # in passes
             return False
     if not stored.folded:
         return _decodes_dim(stored, rows, is_half)
@@ -270,7 +268,7 @@ def _decodes_dim(algebra: Algebra, num_rows: int, is_half: bool) -> bool:
 def _saves_multiplies(x: Tensor, algebra: Algebra, num_in: int, num_out: int) -> bool:
     """Whether an algorithm with fewer multiplies is faster than blocks, and accurate enough."""
     dtype, algorithm = precision(x), algebra.bilinear
-    if dtype == torch.float16 or prod(x.shape[:-1]) < GPU.bilinear_rows:  # in float16 sums of inputs may overflow
+    if device.sums_may_overflow(x) or prod(x.shape[:-1]) < GPU.bilinear_rows:
         return False
     is_half = dtype.itemsize == 2
     growth, most = (algorithm.half_growth, GPU.max_growth_half) if is_half else (algorithm.growth, GPU.max_growth)

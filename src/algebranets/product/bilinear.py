@@ -35,7 +35,7 @@ def linear(
     x: Float[Tensor, "*batch inp"], weight: Tensor, bias: Tensor | None, algebra: Algebra, stacks: int = 1
 ) -> Float[Tensor, "*batch out"]:
     """``y_o = sum_i w_oi . x_i``, products taken in ``algebra``, as one batch of R matrix products."""
-    if not is_safe(x):
+    if device.sums_may_overflow(x):
         return blocks.linear(x, weight, bias, algebra, stacks)
     rank, num_rows = algebra.bilinear.rank, prod(x.shape[:-1])
     num_in = x.shape[-1] // algebra.dim
@@ -52,7 +52,7 @@ def linear(
 
 def conv(x: Tensor, weight: Tensor, bias: Tensor | None, algebra: Algebra, geometry: Geometry) -> Tensor:
     """A convolution over ``algebra``, transposed or not, as one real convolution with R times as many groups."""
-    if not is_safe(x):
+    if device.sums_may_overflow(x):
         return blocks.conv(x, weight, bias, algebra, geometry)
     rank = algebra.bilinear.rank
     weights = _combine_weight(weight, algebra, transposed=geometry.transposed).flatten(0, 1)
@@ -62,11 +62,6 @@ def conv(x: Tensor, weight: Tensor, bias: Tensor | None, algebra: Algebra, geome
     y = wider.convolve(images, weights.unflatten(1, (weights.shape[1] // prod(kernel), *kernel)))
     y = as_images(_combine_outputs(as_grid(y, rank), algebra), y)
     return y if bias is None else y + bias.to(y.dtype).reshape(-1, *[1] * geometry.num_axes)
-
-
-def is_safe(x: Tensor) -> bool:
-    """Whether sums of a few inputs fit into the dtype that ``x`` is multiplied in. In float16 they may overflow."""
-    return precision(x) != torch.float16
 
 
 class _Products(torch.autograd.Function):

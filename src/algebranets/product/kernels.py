@@ -51,7 +51,7 @@ def decode(
     activation: str | None = None,
     scale: Tensor | None = None,
 ) -> Float[Tensor, "*batch out"]:
-    """`decode_linear`, with changes of basis in registers or as passes of their own, whichever is faster."""
+    """`decode_linear`. If `auto` does not let it change the basis, passes before and after it do."""
     if algebra.change is None or auto.changes_in_registers(x, weight, algebra):
         return decode_linear(x, weight, bias, algebra, stacks, activation, scale)
     y = decode_linear(parts.change_inputs(x, algebra), weight, None, algebra.stored, stacks, scale=scale)

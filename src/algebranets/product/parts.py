@@ -17,8 +17,8 @@ from torch import Tensor
 
 from algebranets.algebra import Algebra, Change
 from algebranets.ops.combine import combine
-from algebranets.ops.device import precision
-from algebranets.product import bilinear, blocks
+from algebranets.ops.device import precision, sums_may_overflow
+from algebranets.product import blocks
 from algebranets.product.blocks.matrix import matrices
 from algebranets.product.geometry import Geometry
 from algebranets.product.grids import as_grid, as_images
@@ -31,7 +31,7 @@ def linear(
     x: Float[Tensor, "*batch inp"], weight: Tensor, bias: Tensor | None, algebra: Algebra, stacks: int = 1
 ) -> Float[Tensor, "*batch out"]:
     """``y_o = sum_i w_oi . x_i``, products taken in the matrix algebras that ``algebra`` consists of."""
-    if algebra.change is None or not bilinear.is_safe(x):
+    if algebra.change is None or sums_may_overflow(x):
         return blocks.linear(x, weight, bias, algebra, stacks)
     way = _batched if _are_alike(algebra.stored) else _folded
     y = way(_as_grid(x, algebra), weight, algebra.change, algebra.stored, stacks)
@@ -42,7 +42,7 @@ def linear(
 def conv(x: Tensor, weight: Tensor, bias: Tensor | None, algebra: Algebra, geometry: Geometry) -> Tensor:
     """A convolution, transposed or not, with products taken in the matrix algebras that ``algebra`` consists of."""
     change, dim = algebra.change, algebra.dim
-    if change is None or not bilinear.is_safe(x):
+    if change is None or sums_may_overflow(x):
         return blocks.conv(x, weight, bias, algebra, geometry)
     inputs = as_images(combine(as_grid(x, dim), change.inputs, dim, dtype=precision(x)), x)
     y = blocks.conv(inputs, weight, None, algebra.stored, geometry)

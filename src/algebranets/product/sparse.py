@@ -14,8 +14,9 @@ from torch import Tensor
 
 from algebranets.algebra import Algebra, Block
 from algebranets.ops.combine import Matrix, combine
+from algebranets.ops.device import sums_may_overflow
 from algebranets.ops.sparse_linear import sparse_linear
-from algebranets.product import auto, bilinear, blocks, kernels, parts
+from algebranets.product import auto, blocks, kernels, parts
 from algebranets.product.activation import ACTIVATIONS
 from algebranets.product.blocks.matrix import join, split
 from algebranets.product.compressed import TupleSparse, expand
@@ -30,7 +31,7 @@ def linear(
             f"the input's last axis must hold {w.num_in * w.algebra.dim} features "
             f"({w.num_in} {w.algebra.name} tuples); got shape {tuple(x.shape)}."
         )
-    if w.algebra.change is not None and bilinear.is_safe(x):
+    if w.algebra.change is not None and not sums_may_overflow(x):
         y = linear(parts.change_inputs(x, w.algebra), replace(w, algebra=w.algebra.stored))
         return ACTIVATIONS[activation](parts.change_outputs(y, w.algebra, bias))
     way = auto.sparse(x, w)

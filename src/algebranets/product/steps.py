@@ -15,9 +15,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from algebranets.algebra import Algebra
-from algebranets.ops.device import is_autocast
+from algebranets.ops.device import is_autocast, sums_may_overflow
 from algebranets.product import blocks, cells
-from algebranets.product.bilinear import is_safe
 from algebranets.product.blocks.matrix import join, matrix, split
 from algebranets.product.cells import MODES, Direction
 from algebranets.product.channels import cat
@@ -53,7 +52,7 @@ def recurrent(
 def _can_step(x: Tensor) -> bool:
     """Whether steps may be computed one by one. A graph of them would be long, and right for one length only."""
     is_graph = torch.compiler.is_compiling() or torch.jit.is_tracing()
-    return is_safe(x) and not is_graph and not is_autocast(x)
+    return not (is_graph or is_autocast(x) or sums_may_overflow(x))
 
 
 def _one_direction(
